@@ -1,0 +1,177 @@
+//! What a level of isolation is.
+//!
+//! Three small traits. A [`Backend`] knows what it can hold and refuses the rest; its [`Plan`] is one
+//! envelope turned into this host's own steps, and is spent by the launch; an [`Instance`] is a live
+//! guest. A command can be started only on an `Instance`, and only a launch that enforced its whole
+//! plan makes one: there is no other way to run anything.
+//!
+//! They are synchronous on purpose. One keeper process owns one sandbox; it launches while
+//! single-threaded and then waits on descriptors, so nothing here needs a runtime (ADR 0003).
+//!
+//! **Invariant:** a backend never weakens what it was asked for; it says which clause it can not hold.
+
+pub mod conformance;
+
+use fumehood_model::enforcement::{Enforcement, Unenforceable};
+use fumehood_model::envelope::Envelope;
+use fumehood_model::exec::ExecRequest;
+use fumehood_model::id::TaskId;
+use fumehood_model::level::Level;
+use std::fmt::Debug;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// A way of isolating. Probed when made; stateless afterwards.
+pub trait Backend: Debug {
+    /// The rung it stands for.
+    fn level(&self) -> Level;
+
+    /// What would hold each clause of `envelope` here. Starts nothing; refuses rather than weakens.
+    fn plan(&self, envelope: &Envelope, placement: &Placement) -> Result<Box<dyn Plan>, Unenforceable>;
+
+    /// Removes all that bears `id`, whoever left it. Idempotent; fine when there is nothing.
+    fn reap(&self, id: &TaskId) -> Result<(), ReapError>;
+}
+
+/// An envelope turned into this host's own steps.
+pub trait Plan: Debug {
+    /// Which mechanism will hold each clause.
+    fn enforcement(&self) -> &Enforcement;
+
+    /// Builds every wall, then starts the guest's first process. All or nothing.
+    fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError>;
+}
+
+/// A live guest.
+pub trait Instance: Debug {
+    /// Starts one command on keeper-owned descriptors. Its fate arrives as [`Event`]s.
+    fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<(), ExecError>;
+
+    /// Readable when [`Instance::next_event`] has something to say.
+    fn events(&self) -> BorrowedFd<'_>;
+
+    /// The next event, or `None` when there is none yet.
+    fn next_event(&mut self) -> Option<Event>;
+
+    /// Sends a signal to the command's process group.
+    fn signal(&mut self, signal: i32) -> Result<(), ExecError>;
+
+    /// Ends every process of the guest, now.
+    fn kill(&mut self);
+
+    /// What the guest has used so far, and which limits it met.
+    fn meters(&mut self) -> Meters;
+
+    /// The guest's `/out`, held open since before anything untrusted ran.
+    fn output(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// Where the runtime put what the backend must show inside. All host paths exist.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// Marks everything that could be left behind.
+    pub id: TaskId,
+    /// A folder of ours for host-made parts that are the same for every run (`/etc`, mount points).
+    pub shared: PathBuf,
+    /// The layer of a copy-on-write workspace: holds `upper` and `work`.
+    pub layer: Option<PathBuf>,
+    /// HOME kept by a session; otherwise HOME is scratch.
+    pub home: Option<PathBuf>,
+    /// HOME, as a guest path.
+    pub home_at: PathBuf,
+    /// Cache folders: host folder, guest path.
+    pub caches: Vec<(PathBuf, PathBuf)>,
+    /// Read-only toolchain roots, seen at the same path as on the host.
+    pub toolchains: Vec<PathBuf>,
+}
+
+/// The ends of a command's streams that belong to the guest.
+#[derive(Debug)]
+pub enum GuestStdio {
+    /// Three pipes made by the keeper.
+    Pipes { stdin: OwnedFd, stdout: OwnedFd, stderr: OwnedFd },
+    /// A terminal that the guest makes for itself; its other side arrives as [`Event::Terminal`].
+    Terminal,
+}
+
+/// What happened in the guest.
+#[derive(Debug)]
+pub enum Event {
+    /// The command's `execve` is done.
+    Started,
+    /// The keeper's side of the terminal.
+    Terminal(OwnedFd),
+    /// The command was not executed.
+    NotStarted(ExecError),
+    /// The command ended; every other process of the guest has been ended too.
+    Ended {
+        status: WaitStatus,
+        /// Processes that had outlived the command.
+        leftovers: u32,
+    },
+    /// A call was refused by the system call filter.
+    Denied {
+        syscall: &'static str,
+    },
+    /// The guest is gone without a word.
+    Gone,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitStatus {
+    Exited(u8),
+    Signalled(u8),
+}
+
+/// Counters of a guest. A counter that nothing measures here is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meters {
+    pub cpu_ms: u64,
+    pub memory_bytes: Option<u64>,
+    pub peak_memory_bytes: Option<u64>,
+    /// Times the kernel ended a process for memory.
+    pub oom_kills: u64,
+    /// Times a fork met the process limit.
+    pub fork_failures: u64,
+    /// Bytes written to the layer and other disk-backed places that count against the disk limit.
+    pub disk_bytes: Option<u64>,
+    /// Whether memory-backed scratch, or a layer with a hard limit, has no room left.
+    pub disk_full: bool,
+}
+
+/// Why a launch gave no guest: which step, and the error that the kernel gave.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{step}: {why}")]
+pub struct LaunchError {
+    /// The step, as a phrase: `mount the workspace`.
+    pub step: String,
+    pub why: String,
+    pub remedy: String,
+}
+
+/// Why a command did not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecError {
+    #[error("there is no such command in the sandbox")]
+    NotFound,
+    #[error("the command can not be executed: {0}")]
+    NotExecutable(std::io::ErrorKind),
+    #[error("the working directory can not be entered: {0}")]
+    WorkingDirectory(std::io::ErrorKind),
+    #[error("the arguments and environment are larger than {limit_bytes} bytes")]
+    TooLarge { limit_bytes: usize },
+    #[error("the guest is out of processes or memory")]
+    Exhausted,
+    #[error("the guest does not answer")]
+    Silent,
+}
+
+/// Why something of a dead sandbox could not be removed.
+#[derive(Debug, thiserror::Error)]
+#[error("remove {what}")]
+pub struct ReapError {
+    pub what: String,
+    #[source]
+    pub source: std::io::Error,
+}

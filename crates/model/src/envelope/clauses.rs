@@ -1,0 +1,149 @@
+//! The checked form of each clause.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the sandbox may see of files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Filesystem {
+    pub root: Root,
+    /// Absent: the working directory is an empty scratch folder.
+    pub workspace: Option<Workspace>,
+    /// Read-only views of host paths.
+    pub mounts: Vec<Mount>,
+    /// Files copied in before the command starts.
+    pub inputs: Vec<Input>,
+    /// Where on the host the plain files of `/out` are collected.
+    pub output: Option<PathBuf>,
+    /// Writable folders kept between runs of the same project, and shared by nothing else.
+    pub caches: Vec<Cache>,
+    /// A later run of the same name goes on with the same layer and HOME.
+    pub session: Option<String>,
+}
+
+/// What `/` is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Root {
+    /// The host's own system folders, read-only, with an `/etc` made for the sandbox.
+    HostSystem,
+    /// An unpacked root directory, read-only.
+    Directory(PathBuf),
+}
+
+/// The project folder, seen at `/workspace`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Workspace {
+    pub source: PathBuf,
+    pub mode: WorkspaceMode,
+}
+
+/// What happens to what is written to the workspace. Ordered: a later one contains the earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkspaceMode {
+    /// Nothing can be written.
+    ReadOnly,
+    /// Writes go to a layer beside it, which `fumehood apply` brings back.
+    CopyOnWrite,
+    /// Writes go to the host's folder at once.
+    ReadWrite,
+}
+
+/// One read-only view of a host path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    pub source: PathBuf,
+    pub at: PathBuf,
+    pub access: Access,
+}
+
+/// What a mount allows. There is no writable one: writing goes to the workspace, a cache or `/out`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    Read,
+}
+
+/// One host file, copied in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Input {
+    pub source: PathBuf,
+    pub at: PathBuf,
+}
+
+/// A cache that outlives the run, one per project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cache {
+    Npm,
+    Pip,
+    Cargo,
+    /// A folder inside, by its guest path.
+    Directory(PathBuf),
+}
+
+/// Where it may send. Rules only allow; there is no variant for "the whole network".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// No route exists; loopback between its own programs works.
+    None,
+}
+
+/// Who it is inside, and which system calls it may make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Privilege {
+    /// The uid seen inside. Never the host's: with root each sandbox has its own kernel uid.
+    pub uid: u32,
+    pub syscalls: Syscalls,
+}
+
+/// A named system call profile. Ordered: a later one contains the earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Syscalls {
+    /// What builds, tests, interpreters, browsers and databases need.
+    Default,
+    /// The same, and `ptrace` and `process_vm_*` among the sandbox's own processes, for debuggers.
+    Debug,
+}
+
+/// One environment variable that enters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variable {
+    /// Copied from the host, where it is set.
+    Copy(String),
+    /// Given with its value.
+    Set(String, String),
+}
+
+/// The ceilings. All finite.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Resources {
+    pub memory_bytes: u64,
+    /// Processor time in thousandths of one processor.
+    pub cpu_millis: u32,
+    pub processes: u32,
+    /// Bytes that may be written to everything that is not memory-backed, and to scratch.
+    pub disk_bytes: u64,
+    pub file_size_bytes: u64,
+    pub open_files: u32,
+    /// Wall clock of one exec. `None` only for an interactive terminal, where the ceiling holds.
+    pub timeout: Option<Duration>,
+    /// Bytes of output forwarded or kept; what is past it is drained and counted.
+    pub output_bytes: u64,
+}
+
+/// What stays when it ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cleanup {
+    /// Nothing but the record, and the layer of a copy-on-write run that changed something.
+    Remove,
+    /// The layer is removed too: changes can be looked at in the report and not applied.
+    RemoveAll,
+}

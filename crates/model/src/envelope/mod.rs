@@ -1,0 +1,72 @@
+//! The envelope: everything a sandbox may touch. What is not written here is denied.
+//!
+//! What a caller writes is an [`EnvelopeSpec`] (flags, a `fumehood.toml`, later the API); unknown
+//! fields are refused when it is read. [`Envelope::check`] turns it into an [`Envelope`], reporting
+//! every flaw at once, and [`Envelope::narrow`] makes a child's from its parent's. Nothing below
+//! this crate is handed the wire form.
+
+mod check;
+mod clauses;
+mod narrow;
+mod schema;
+mod spec;
+
+pub use check::{Defaults, Flaw};
+pub use clauses::{
+    Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Syscalls, Variable,
+    Workspace, WorkspaceMode,
+};
+pub use narrow::NarrowError;
+pub use schema::json_schema;
+pub use spec::{
+    CleanupSpec, CredentialsSpec, EnvelopeSpec, FilesystemSpec, NetworkSpec, PrivilegeSpec, ResourcesSpec,
+};
+
+/// The checked envelope of one sandbox.
+///
+/// Invariant: every host path is absolute, every guest path is absolute and free of `.` and `..`, no
+/// two mounts share a guest path, every limit is finite, and the value never changes after
+/// [`Envelope::check`].
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Envelope {
+    filesystem: Filesystem,
+    network: Network,
+    privilege: Privilege,
+    environment: Vec<Variable>,
+    resources: Resources,
+    cleanup: Cleanup,
+}
+
+// === impl Envelope ===
+
+impl Envelope {
+    /// What it may see of files.
+    pub fn filesystem(&self) -> &Filesystem {
+        &self.filesystem
+    }
+
+    /// What it may reach.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Who it is inside, and which system calls it may make.
+    pub fn privilege(&self) -> &Privilege {
+        &self.privilege
+    }
+
+    /// The variables that enter beyond the few that always do (part of the credentials clause).
+    pub fn environment(&self) -> &[Variable] {
+        &self.environment
+    }
+
+    /// Its ceilings.
+    pub fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
+    /// What stays when it ends.
+    pub fn cleanup(&self) -> &Cleanup {
+        &self.cleanup
+    }
+}

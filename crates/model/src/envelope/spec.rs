@@ -1,0 +1,96 @@
+//! The wire form: what a caller may write. Unknown fields are refused when it is read.
+
+use super::clauses::{Syscalls, WorkspaceMode};
+use crate::level::{Blast, Level, Trust};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// An envelope as a `fumehood.toml` says it. Every clause and every field may be left out; what is
+/// left out is denied, or has the default that the reference states.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct EnvelopeSpec {
+    /// The level of isolation. Left out, it follows from trust and blast radius.
+    pub level: Option<Level>,
+    /// How far the input can be trusted: `low`, `medium` or `high`.
+    pub trust: Option<Trust>,
+    /// The worst that the run could do: `low`, `medium` or `high`.
+    pub blast: Option<Blast>,
+    pub filesystem: FilesystemSpec,
+    pub network: NetworkSpec,
+    pub privilege: PrivilegeSpec,
+    pub credentials: CredentialsSpec,
+    pub resources: ResourcesSpec,
+    pub cleanup: CleanupSpec,
+}
+
+/// Files: what may be seen and where writes go.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct FilesystemSpec {
+    /// An unpacked root directory to use in place of the host's system folders.
+    pub image: Option<String>,
+    /// The project folder, seen at `/workspace`.
+    pub workspace: Option<String>,
+    /// `copy-on-write` (the default), `read-only` or `read-write`.
+    pub workspace_mode: Option<WorkspaceMode>,
+    /// Read-only views, each `HOST` or `HOST:GUEST`.
+    pub read_only: Vec<String>,
+    /// Files copied in, each `FILE` or `FILE:GUEST`.
+    pub inputs: Vec<String>,
+    /// Where the plain files of `/out` are collected on the host.
+    pub output: Option<String>,
+    /// Caches kept per project: `npm`, `pip`, `cargo`, or an absolute guest folder.
+    pub caches: Vec<String>,
+    /// A name under which a later run goes on with the same layer and HOME.
+    pub session: Option<String>,
+}
+
+/// Where the sandbox may send. Nothing can be allowed yet: there is no route.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct NetworkSpec {}
+
+/// Who it is inside.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct PrivilegeSpec {
+    /// The uid seen inside (1000).
+    pub user: Option<u32>,
+    /// `default` or `debug`.
+    pub syscalls: Option<Syscalls>,
+}
+
+/// Which variables enter. No secret can be granted yet.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct CredentialsSpec {
+    /// Host variables to copy, by name.
+    pub env: Vec<String>,
+    /// Variables to set.
+    pub set: BTreeMap<String, String>,
+}
+
+/// Ceilings. Sizes are `512MiB`, `1.5G`, or bytes; times are `90s`, `5m`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct ResourcesSpec {
+    pub memory: Option<String>,
+    /// Processors, as a number such as `1.5`.
+    pub cpus: Option<String>,
+    pub processes: Option<u32>,
+    pub disk: Option<String>,
+    pub file_size: Option<String>,
+    pub open_files: Option<u32>,
+    pub timeout: Option<String>,
+    pub output: Option<String>,
+}
+
+/// What stays.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct CleanupSpec {
+    /// `false` also throws a changed layer away. `true` is the default.
+    pub keep_layer: Option<bool>,
+}
