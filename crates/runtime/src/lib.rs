@@ -1,1 +1,11 @@
-//! Placeholder.
+//! The engine: the state folder, the launch, the keeper and its loop, the files wall, the reaper.
+//!
+//! It is handed a backend and never names one. It owns everything that a run leaves on the host, and
+//! the order of things: record first, act second, clean up always.
+
+pub mod environment;
+pub mod files;
+pub mod run;
+pub mod state;
+pub mod toolchains;
+pub mod trust;

@@ -1,0 +1,1 @@
+//! The variables, PATH and HOME of a command.

@@ -1,0 +1,1 @@
+//! The files wall: what crosses between the sandbox and the host, and how.

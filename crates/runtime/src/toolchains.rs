@@ -1,0 +1,1 @@
+//! Known toolchain roots under the home folder, and where a command resolves.

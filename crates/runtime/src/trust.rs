@@ -1,0 +1,1 @@
+//! Which `fumehood.toml` files their owner has trusted, pinned by hash.
