@@ -1,6 +1,19 @@
-//! The kernel facilities Fumehood stands on: one file per facility, and the only unsafe code.
+//! The kernel facilities Fumehood stands on: one module per facility, and the only unsafe code.
 //!
 //! Every wrapper takes and returns owned or borrowed descriptors, never raw numbers, and reports
 //! the kernel's own error. Nothing here decides anything.
+//!
+//! `launch` is special: its operations run in a child that shares our memory, between `clone3` and
+//! `execve`. They allocate nothing, take no lock and call nothing but the kernel; that is why all
+//! they need is prepared beforehand in a [`launch::Program`].
 
+pub mod bpf;
 pub mod dirfd;
+pub mod host;
+pub mod idmap;
+pub mod landlock;
+pub mod launch;
+pub mod poll;
+pub mod process;
+mod raw;
+pub mod terminal;

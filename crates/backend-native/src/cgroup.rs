@@ -1,0 +1,278 @@
+//! Resource limits by cgroup: version 2 where it is ours, else version 1, else none.
+//!
+//! Sandboxes sit beneath our own cgroup, so that whatever limits us limits them too. Every folder is
+//! named after its task and can be removed by that name alone.
+
+use fumehood_model::envelope::Resources;
+use fumehood_model::id::TaskId;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Where this host lets us put cgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hierarchy {
+    /// One tree; its folder is ours to divide.
+    V2 { base: PathBuf },
+    /// A tree per controller.
+    V1 { memory: PathBuf, pids: PathBuf, cpu: Option<PathBuf> },
+    /// None that we may write to, and why.
+    None { why: String },
+}
+
+/// The cgroup of one sandbox. Removed by [`remove`], not by dropping: the sandbox may outlive us.
+#[derive(Debug)]
+pub(crate) struct Cgroup {
+    version: Version,
+    /// Folders to remove, and where the counters are.
+    memory: PathBuf,
+    pids: PathBuf,
+    cpu: Option<PathBuf>,
+    /// Open `cgroup.procs` of each, for the child to join through.
+    pub(crate) joins: Vec<OwnedFd>,
+}
+
+/// Which interface files there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    One,
+    Two,
+}
+
+/// One counter reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) peak_bytes: Option<u64>,
+    pub(crate) oom_kills: u64,
+    pub(crate) fork_failures: u64,
+}
+
+/// Microseconds of one scheduling period under a processor limit.
+const PERIOD_US: u64 = 100_000;
+
+// === impl Hierarchy ===
+
+impl Hierarchy {
+    /// Looks at the mounts and at where we are in them; makes nothing.
+    pub fn find() -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::from_tables(&mounts, &membership)
+    }
+
+    fn from_tables(mounts: &str, membership: &str) -> Self {
+        let v2 = own_folder(mounts, membership, None).filter(|base| divisible(base));
+        if let Some(base) = v2 {
+            return Self::V2 { base };
+        }
+        let ours = |controller| own_folder(mounts, membership, Some(controller)).filter(|base| writable(base));
+        match (ours("memory"), ours("pids")) {
+            (Some(memory), Some(pids)) => Self::V1 { memory, pids, cpu: ours("cpu") },
+            _ if fumehood_sys::host::euid() == 0 => {
+                Self::None { why: "no cgroup tree with the memory and pids controllers is writable".to_owned() }
+            }
+            _ => Self::None { why: "no cgroup is delegated to this user".to_owned() },
+        }
+    }
+
+    /// Makes the cgroup of `id` with its limits. On failure nothing is left.
+    pub(crate) fn create(&self, id: &TaskId, limits: &Resources, host_cpus: u32) -> io::Result<Option<Cgroup>> {
+        let cgroup = match self {
+            Self::None { .. } => return Ok(None),
+            Self::V2 { base } => {
+                let folder = named(base, id);
+                Cgroup { version: Version::Two, memory: folder.clone(), pids: folder.clone(), cpu: Some(folder), joins: Vec::new() }
+            }
+            Self::V1 { memory, pids, cpu } => {
+                // Without a limit below the host's there is nothing to enforce, and no folder to make.
+                let limited = limits.cpu_millis < host_cpus.saturating_mul(1000);
+                let cpu = cpu.as_ref().filter(|_| limited).map(|base| named(base, id));
+                Cgroup { version: Version::One, memory: named(memory, id), pids: named(pids, id), cpu, joins: Vec::new() }
+            }
+        };
+        cgroup.make(limits, host_cpus).map(Some)
+    }
+
+    /// Every folder that a sandbox named `id` could have left.
+    pub(crate) fn folders(&self, id: &TaskId) -> Vec<PathBuf> {
+        match self {
+            Self::None { .. } => Vec::new(),
+            Self::V2 { base } => vec![named(base, id)],
+            Self::V1 { memory, pids, cpu } => {
+                [Some(memory), Some(pids), cpu.as_ref()].into_iter().flatten().map(|base| named(base, id)).collect()
+            }
+        }
+    }
+}
+
+// === impl Cgroup ===
+
+impl Cgroup {
+    fn make(mut self, limits: &Resources, host_cpus: u32) -> io::Result<Self> {
+        let result = self.make_folders().and_then(|()| self.limit(limits, host_cpus)).and_then(|()| self.open_joins());
+        match result {
+            Ok(joins) => {
+                self.joins = joins;
+                Ok(self)
+            }
+            Err(error) => {
+                for folder in self.folders() {
+                    let _ = fs::remove_dir(folder);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn make_folders(&self) -> io::Result<()> {
+        self.folders().into_iter().try_for_each(fs::create_dir)
+    }
+
+    fn limit(&self, limits: &Resources, host_cpus: u32) -> io::Result<()> {
+        let quota = u64::from(limits.cpu_millis) * PERIOD_US / 1000;
+        let limited = limits.cpu_millis < host_cpus.saturating_mul(1000);
+        match self.version {
+            Version::One => {
+                write(&self.memory, "memory.limit_in_bytes", limits.memory_bytes)?;
+                // Swap would let memory grow past the limit; the file exists where swap is counted.
+                let _ = write(&self.memory, "memory.memsw.limit_in_bytes", limits.memory_bytes);
+                write(&self.pids, "pids.max", u64::from(limits.processes) + 1)?;
+                self.cpu.as_ref().map_or(Ok(()), |cpu| write(cpu, "cpu.cfs_quota_us", quota))
+            }
+            Version::Two => {
+                write(&self.memory, "memory.max", limits.memory_bytes)?;
+                let _ = write(&self.memory, "memory.swap.max", 0);
+                let _ = write(&self.memory, "memory.oom.group", 0);
+                write(&self.pids, "pids.max", u64::from(limits.processes) + 1)?;
+                if limited { write(&self.pids, "cpu.max", format_args!("{quota} {PERIOD_US}")) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn open_joins(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |folder: &PathBuf| {
+            OpenOptions::new().write(true).open(folder.join("cgroup.procs")).map(OwnedFd::from)
+        };
+        self.folders().into_iter().map(open).collect()
+    }
+
+    /// The distinct folders.
+    pub(crate) fn folders(&self) -> Vec<&PathBuf> {
+        match self.version {
+            Version::One => [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()].into_iter().flatten().collect(),
+            Version::Two => vec![&self.memory],
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        match self.version {
+            Version::One => Counters {
+                memory_bytes: number(&self.memory, "memory.usage_in_bytes"),
+                peak_bytes: number(&self.memory, "memory.max_usage_in_bytes"),
+                oom_kills: field(&self.memory, "memory.oom_control", "oom_kill").unwrap_or(0),
+                fork_failures: field(&self.pids, "pids.events", "max").unwrap_or(0),
+            },
+            Version::Two => Counters {
+                memory_bytes: number(&self.memory, "memory.current"),
+                peak_bytes: number(&self.memory, "memory.peak"),
+                oom_kills: field(&self.memory, "memory.events", "oom_kill").unwrap_or(0),
+                fork_failures: field(&self.pids, "pids.events", "max").unwrap_or(0),
+            },
+        }
+    }
+}
+
+/// Ends what is still in these folders and removes them. A folder that is not there is fine.
+pub(crate) fn remove(folders: &[PathBuf]) -> io::Result<()> {
+    let mut outcome = Ok(());
+    for folder in folders {
+        if let Err(error) = remove_one(folder) {
+            outcome = Err(error);
+        }
+    }
+    outcome
+}
+
+fn remove_one(folder: &Path) -> io::Result<()> {
+    // A process that was killed leaves its cgroup only when it is gone: some milliseconds.
+    for round in 0..200_u32 {
+        match fs::remove_dir(folder) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if round == 199 => return Err(error),
+            Err(_) => end_members(folder),
+        }
+        std::thread::sleep(std::time::Duration::from_micros(if round < 20 { 200 } else { 5000 }));
+    }
+    Ok(())
+}
+
+fn end_members(folder: &Path) {
+    if write(folder, "cgroup.kill", 1).is_ok() {
+        return;
+    }
+    for pid in fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default().lines() {
+        let pidfd = pid.parse().ok().and_then(|pid| fumehood_sys::process::open_pidfd(pid).ok());
+        if let Some(pidfd) = pidfd {
+            let _ = fumehood_sys::process::send_signal(std::os::fd::AsFd::as_fd(&pidfd), 9);
+        }
+    }
+}
+
+fn named(base: &Path, id: &TaskId) -> PathBuf {
+    base.join(format!("fumehood-{id}"))
+}
+
+/// Our own folder in the tree of `controller` (`None`: version 2).
+fn own_folder(mounts: &str, membership: &str, controller: Option<&str>) -> Option<PathBuf> {
+    let mount = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let (at, kind, options) = (fields.nth(1)?, fields.next()?, fields.next()?);
+        let fits = match controller {
+            None => kind == "cgroup2",
+            Some(name) => kind == "cgroup" && options.split(',').any(|option| option == name),
+        };
+        fits.then_some(at)
+    })?;
+    let own = membership.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let fits = match controller {
+            None => number == "0" && controllers.is_empty(),
+            Some(name) => controllers.split(',').any(|found| found == name),
+        };
+        fits.then_some(path)
+    })?;
+    let folder = Path::new(mount).join(own.trim_start_matches('/'));
+    folder.is_dir().then_some(folder)
+}
+
+/// Whether a version 2 folder has, or can be given, the controllers for its children.
+fn divisible(base: &Path) -> bool {
+    let has = |file: &str| {
+        let words = fs::read_to_string(base.join(file)).unwrap_or_default();
+        ["memory", "pids"].iter().all(|name| words.split_whitespace().any(|word| word == *name))
+    };
+    writable(base)
+        && has("cgroup.controllers")
+        && (has("cgroup.subtree_control") || write(base, "cgroup.subtree_control", "+memory +pids +cpu").is_ok())
+}
+
+fn writable(folder: &Path) -> bool {
+    OpenOptions::new().write(true).open(folder.join("cgroup.procs")).is_ok()
+}
+
+fn write(folder: &Path, file: &str, value: impl std::fmt::Display) -> io::Result<()> {
+    OpenOptions::new().write(true).open(folder.join(file))?.write_all(value.to_string().as_bytes())
+}
+
+fn number(folder: &Path, file: &str) -> Option<u64> {
+    fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
+}
+
+fn field(folder: &Path, file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder.join(file)).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}

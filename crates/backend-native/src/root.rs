@@ -1,0 +1,298 @@
+//! The private root: from an envelope and a placement to launch operations, in order.
+//!
+//! ```text
+//! /            memory-backed, the sandbox's own; everything below is put onto it
+//! /usr /opt    the host's, read-only            (or the folders of `--image`)
+//! /etc         made for sandboxes, read-only    /proc    fresh, with paths masked
+//! /dev         null zero full random urandom tty, pts, shm
+//! /sys         a few made files about processors
+//! /tmp /var/tmp /run/user   scratch             HOME     scratch, or the session's
+//! /workspace   scratch, or the workspace        /out     scratch, collected afterwards
+//! ```
+
+use crate::identity::Identity;
+use crate::plan::Sources;
+use fumehood_backend::Placement;
+use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
+use fumehood_sys::launch::{Attributes, Op, Program, Root as NewRoot};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path};
+
+/// A read-only view without devices.
+pub(crate) const READ_ONLY: Attributes = Attributes { read_only: true, devices: false, executable: true };
+/// A writable view without devices.
+pub(crate) const WRITABLE: Attributes = Attributes { read_only: false, devices: false, executable: true };
+
+/// Devices of a minimal `/dev`.
+const DEVICES: &[(&str, u32, u32)] =
+    &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+/// Files of `/proc` that tell about the host or act on it.
+const MASKED_FILES: &[&str] = &["kcore", "keys", "key-users", "timer_list", "sysrq-trigger", "kmsg", "kallsyms", "latency_stats", "sched_debug"];
+const MASKED_FOLDERS: &[&str] = &["acpi", "scsi", "bus", "irq", "driver", "fs"];
+/// Shown, and not writable.
+const FROZEN: &[&str] = &["sys"];
+
+/// Links every `/dev` has.
+const DEVICE_LINKS: &[(&str, &str)] = &[
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+    ("ptmx", "pts/ptmx"),
+];
+
+/// Folders that are scratch for everybody inside, and theirs alone.
+const SCRATCH: &[(&str, u32)] = &[("tmp", 0o1777), ("var/tmp", 0o1777), ("dev/shm", 0o1777), ("run/lock", 0o1777)];
+
+/// Builds the root of one sandbox.
+#[derive(Debug)]
+pub(crate) struct RootBuilder<'a> {
+    envelope: &'a Envelope,
+    placement: &'a Placement,
+    identity: &'a Identity,
+    program: Program,
+}
+
+// === impl RootBuilder ===
+
+impl<'a> RootBuilder<'a> {
+    pub(crate) fn new(envelope: &'a Envelope, placement: &'a Placement, identity: &'a Identity) -> Self {
+        Self { envelope, placement, identity, program: Program::default() }
+    }
+
+    /// The operations from the host's root to the guest's, without entering it.
+    pub(crate) fn build(mut self, sources: Sources) -> Program {
+        let idmaps = sources.layer(self.placement, &mut self.program);
+        self.base();
+        self.system(&sources.etc);
+        self.devices();
+        self.proc();
+        self.sys();
+        self.scratch();
+        self.home();
+        self.toolchains();
+        self.workspace(idmaps);
+        self.program
+    }
+
+    fn step(&mut self, phrase: &'static str, op: Op) {
+        self.program.push(phrase, op);
+    }
+
+    fn base(&mut self) {
+        let at = c_path(&self.placement.shared.join("root"));
+        let size_bytes = scratch_bytes(self.envelope);
+        let inodes = (size_bytes / 8192).clamp(16_384, 4_000_000);
+        self.step("make the private root", Op::NewRoot(NewRoot { at, size_bytes, inodes, devices: self.identity.own }));
+        for name in ["etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var", "run", "run/user", "home", "root"] {
+            self.folder(name, 0o755);
+        }
+    }
+
+    /// The system folders, in whichever of the two shapes hosts have: links into `/usr`, or folders.
+    fn system(&mut self, etc: &Path) {
+        let base = match self.envelope.filesystem().root.clone() {
+            Root::HostSystem => {
+                self.bind("show /etc", etc, "etc", READ_ONLY);
+                Path::new("/").to_path_buf()
+            }
+            Root::Directory(image) => {
+                self.bind("show the image's /etc", &image.join("etc"), "etc", READ_ONLY);
+                image
+            }
+        };
+        for name in ["usr", "opt"] {
+            if base.join(name).is_dir() {
+                self.bind("show the system folders", &base.join(name), name, READ_ONLY);
+            }
+        }
+        for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+            let path = base.join(name);
+            if let Ok(target) = std::fs::read_link(&path) {
+                self.step("link the system folders", Op::Symlink { to: c_path(&target), path: c_string(name) });
+            } else if path.is_dir() {
+                self.bind("show the system folders", &path, name, READ_ONLY);
+            }
+        }
+    }
+
+    fn devices(&mut self) {
+        for (name, major, minor) in DEVICES {
+            let path = format!("dev/{name}");
+            if self.identity.own {
+                self.step("make the devices", Op::Device { path: c_string(&path), major: *major, minor: *minor });
+            } else {
+                let attributes = Attributes { read_only: false, devices: true, executable: false };
+                self.bind("show the devices", &Path::new("/").join(&path), &path, attributes);
+            }
+        }
+        for (name, to) in DEVICE_LINKS {
+            let path = c_string(&format!("dev/{name}"));
+            self.step("link the devices", Op::Symlink { to: c_string(to), path });
+        }
+        self.step("mount /dev/pts", Op::Devpts { target: c_string("dev/pts") });
+    }
+
+    fn proc(&mut self) {
+        self.step("mount /proc", Op::Proc { target: c_string("proc") });
+        for name in MASKED_FILES {
+            self.step("mask /proc", Op::MaskFile { target: c_string(&format!("proc/{name}")) });
+        }
+        let empty = c_path(&self.placement.shared.join("empty"));
+        for name in MASKED_FOLDERS {
+            let target = c_string(&format!("proc/{name}"));
+            self.step("mask /proc", Op::MaskFolder { empty: empty.clone(), target });
+        }
+        for name in FROZEN {
+            self.step("freeze /proc", Op::MaskWrites { target: c_string(&format!("proc/{name}")) });
+        }
+    }
+
+    /// What programs read to count processors. Nothing of the host's `/sys` is there.
+    fn sys(&mut self) {
+        let last = self.envelope.resources().cpu_millis.div_ceil(1000).max(1) - 1;
+        let list = if last == 0 { "0\n".to_owned() } else { format!("0-{last}\n") };
+        for folder in ["sys/devices", "sys/devices/system", "sys/devices/system/cpu"] {
+            self.folder(folder, 0o755);
+        }
+        for name in ["online", "possible", "present"] {
+            let path = c_string(&format!("sys/devices/system/cpu/{name}"));
+            self.step("make /sys", Op::WriteFile { path, content: list.clone().into_bytes(), mode: 0o444, owner: None });
+        }
+    }
+
+    fn scratch(&mut self) {
+        for (name, mode) in SCRATCH {
+            self.folder(name, *mode);
+        }
+        let user = format!("run/user/{}", self.identity.inside.0);
+        self.owned_folder(&user, 0o700);
+        if self.envelope.filesystem().output.is_some() {
+            self.owned_folder("out", 0o755);
+        }
+    }
+
+    fn home(&mut self) {
+        let at = beneath(&self.placement.home_at);
+        self.parents(&at);
+        self.owned_folder(&at, 0o755);
+        if let Some(kept) = self.placement.home.clone() {
+            self.idmapped("show the session's HOME", &kept, &at, WRITABLE);
+        }
+        for (host, guest) in self.placement.caches.clone() {
+            let at = beneath(&guest);
+            self.owned_parents(&at);
+            self.idmapped("show the cache", &host, &at, WRITABLE);
+        }
+    }
+
+    fn toolchains(&mut self) {
+        for root in self.placement.toolchains.clone() {
+            let at = beneath(&root);
+            self.owned_parents(&at);
+            self.bind("show the toolchains", &root, &at, READ_ONLY);
+        }
+    }
+
+    fn workspace(&mut self, overlay: Option<Op>) {
+        let workspace = self.envelope.filesystem().workspace.clone();
+        self.owned_folder("workspace", 0o755);
+        match workspace.map(|workspace| (workspace.mode, workspace.source)) {
+            None => {}
+            Some((WorkspaceMode::CopyOnWrite, _)) => {
+                if let Some(overlay) = overlay {
+                    self.step("mount the workspace", overlay);
+                }
+            }
+            Some((WorkspaceMode::ReadOnly, source)) => {
+                self.idmapped("show the workspace", &source, "workspace", READ_ONLY);
+            }
+            Some((WorkspaceMode::ReadWrite, source)) => {
+                self.idmapped("show the workspace", &source, "workspace", WRITABLE);
+            }
+        }
+        for mount in self.envelope.filesystem().mounts.clone() {
+            let at = beneath(&mount.at);
+            self.parents(&at);
+            self.idmapped("show a read-only path", &mount.source, &at, READ_ONLY);
+        }
+    }
+
+    fn bind(&mut self, phrase: &'static str, source: &Path, target: &str, attributes: Attributes) {
+        let op = Op::Bind { source: c_path(source), target: c_string(target), attributes, idmap: None };
+        self.step(phrase, op);
+    }
+
+    /// A view in which what belongs to the source's owner belongs to the sandbox.
+    fn idmapped(&mut self, phrase: &'static str, source: &Path, target: &str, attributes: Attributes) {
+        let idmap = crate::plan::idmap(self.identity, source);
+        let op = Op::Bind { source: c_path(source), target: c_string(target), attributes, idmap };
+        self.step(phrase, op);
+    }
+
+    fn folder(&mut self, path: &str, mode: u32) {
+        self.step("make the folders of the root", Op::MakeDir { path: c_string(path), mode, owner: None });
+    }
+
+    fn owned_folder(&mut self, path: &str, mode: u32) {
+        let owner = self.identity.own.then_some(self.identity.kernel);
+        self.step("make the folders of the root", Op::MakeDir { path: c_string(path), mode, owner });
+    }
+
+    /// Folders above a mount point, for everybody.
+    fn parents(&mut self, path: &str) {
+        for parent in parents(path) {
+            self.folder(&parent, 0o755);
+        }
+    }
+
+    /// Folders above a mount point; those beneath HOME belong to the sandbox.
+    fn owned_parents(&mut self, path: &str) {
+        let home = beneath(&self.placement.home_at);
+        for parent in parents(path) {
+            if Path::new(&parent).starts_with(&home) {
+                self.owned_folder(&parent, 0o755);
+            } else {
+                self.folder(&parent, 0o755);
+            }
+        }
+    }
+}
+
+/// Scratch is memory; half of what the sandbox may use, and not more than its disk limit.
+pub(crate) fn scratch_bytes(envelope: &Envelope) -> u64 {
+    let limits = envelope.resources();
+    limits.disk_bytes.min(limits.memory_bytes / 2).max(1 << 20)
+}
+
+/// A guest path, relative to the new root.
+pub(crate) fn beneath(path: &Path) -> String {
+    let parts = path.components().filter_map(|component| match component {
+        Component::Normal(part) => Some(part.to_string_lossy().into_owned()),
+        Component::RootDir | Component::CurDir | Component::ParentDir | Component::Prefix(_) => None,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+fn parents(path: &str) -> Vec<String> {
+    let mut parents: Vec<String> =
+        Path::new(path).ancestors().skip(1).map(|parent| parent.to_string_lossy().into_owned()).collect();
+    parents.retain(|parent| !parent.is_empty());
+    parents.reverse();
+    parents
+}
+
+pub(crate) fn c_path(path: &Path) -> CString {
+    c_bytes(path.as_os_str())
+}
+
+pub(crate) fn c_string(text: &str) -> CString {
+    c_bytes(OsStr::new(text))
+}
+
+/// Checked paths have no NUL; one that did would name nothing.
+fn c_bytes(text: &OsStr) -> CString {
+    CString::new(text.as_bytes()).unwrap_or_default()
+}

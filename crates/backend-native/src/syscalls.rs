@@ -1,0 +1,239 @@
+//! The system call allow-list: what is not named here does not exist inside.
+//!
+//! Groups by purpose. A call that is not known at all answers `ENOSYS`, so that libraries fall back;
+//! a known call that is refused answers `EPERM`; each exception below says why.
+
+use fumehood_model::envelope::Syscalls;
+use fumehood_sys::bpf::{Action, Filter, Rule, Test};
+use std::collections::BTreeMap;
+
+const EPERM: Action = Action::Errno(1);
+const ENOSYS: Action = Action::Errno(38);
+const EAFNOSUPPORT: Action = Action::Errno(97);
+
+/// Bits of `clone` and `unshare` that make namespaces.
+const NEW_NAMESPACES: u32 = 0x7E02_0080;
+
+/// The filter of a profile. Compiled once per launch; some ten microseconds.
+pub(crate) fn filter(profile: Syscalls) -> Filter {
+    Filter::compile(&table(profile), ENOSYS)
+}
+
+fn table(profile: Syscalls) -> BTreeMap<u32, Rule> {
+    let mut table = BTreeMap::new();
+    for group in [FILES, PROCESSES, MEMORY, SIGNALS, TIME, DESCRIPTORS, SOCKETS, IPC, IDENTITY, SELF_CONFINEMENT] {
+        for number in group {
+            table.insert(nr(*number), Rule::Always(Action::Allow));
+        }
+    }
+    for number in REFUSED {
+        table.insert(nr(*number), Rule::Always(EPERM));
+    }
+    for number in TRACING {
+        let action = match profile {
+            Syscalls::Debug => Action::Allow,
+            Syscalls::Default => EPERM,
+        };
+        table.insert(nr(*number), Rule::Always(action));
+    }
+    for (number, rule) in conditional() {
+        table.insert(nr(number), rule);
+    }
+    table
+}
+
+/// Calls that depend on their arguments.
+fn conditional() -> Vec<(i64, Rule)> {
+    let low = |argument, value| Test::Low { argument, mask: u32::MAX, value };
+    let allow = |tests: Vec<Test>| (tests, Action::Allow);
+    let no_namespaces = |number| {
+        let tests = vec![Test::Whole { argument: 0, mask: NEW_NAMESPACES, value: 0 }];
+        (number, Rule::Cases { cases: vec![allow(tests)], otherwise: EPERM })
+    };
+    let families = vec![
+        allow(vec![low(0, 1)]),  // AF_UNIX
+        allow(vec![low(0, 2)]),  // AF_INET
+        allow(vec![low(0, 10)]), // AF_INET6
+        // AF_NETLINK, routes only: how Node lists the interfaces of its own namespace.
+        allow(vec![low(0, 16), low(2, 0)]),
+    ];
+    let personalities = [0, 0xFFFF_FFFF, 0x0004_0000].map(|value| allow(vec![low(0, value)]));
+    // TIOCSTI, TIOCLINUX and TIOCSETD: typing into, pasting into and redefining a terminal. The
+    // kernel reads 32 bits of the request, so the test does too.
+    let terminals = [0x5412, 0x541C, 0x5423].map(|value| (vec![low(1, value)], EPERM));
+    vec![
+        no_namespaces(libc::SYS_clone),
+        no_namespaces(libc::SYS_unshare),
+        // Its flags lie in memory, which a filter can not read: libc falls back to `clone`.
+        (libc::SYS_clone3, Rule::Always(ENOSYS)),
+        (libc::SYS_socket, Rule::Cases { cases: families, otherwise: EAFNOSUPPORT }),
+        (libc::SYS_socketpair, Rule::Cases { cases: vec![allow(vec![low(0, 1)])], otherwise: EAFNOSUPPORT }),
+        (libc::SYS_personality, Rule::Cases { cases: personalities.to_vec(), otherwise: EPERM }),
+        (libc::SYS_ioctl, Rule::Cases { cases: terminals.to_vec(), otherwise: Action::Allow }),
+    ]
+}
+
+fn nr(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Reading, writing and arranging files.
+const FILES: &[i64] = &[
+    libc::SYS_access, libc::SYS_chdir, libc::SYS_chmod, libc::SYS_chown, libc::SYS_copy_file_range,
+    libc::SYS_creat, libc::SYS_faccessat, libc::SYS_faccessat2, libc::SYS_fadvise64, libc::SYS_fallocate,
+    libc::SYS_fchdir, libc::SYS_fchmod, libc::SYS_fchmodat, FCHMODAT2, libc::SYS_fchown, libc::SYS_fchownat,
+    libc::SYS_fdatasync, libc::SYS_fgetxattr, libc::SYS_flistxattr, libc::SYS_flock, libc::SYS_fremovexattr,
+    libc::SYS_fsetxattr, libc::SYS_fstat, libc::SYS_fstatfs, libc::SYS_fsync, libc::SYS_ftruncate,
+    libc::SYS_futimesat, libc::SYS_getcwd, libc::SYS_getdents, libc::SYS_getdents64, libc::SYS_getxattr,
+    libc::SYS_inotify_add_watch, libc::SYS_inotify_init, libc::SYS_inotify_init1, libc::SYS_inotify_rm_watch,
+    libc::SYS_lchown, libc::SYS_lgetxattr, libc::SYS_link, libc::SYS_linkat, libc::SYS_listxattr,
+    libc::SYS_llistxattr, libc::SYS_lremovexattr, libc::SYS_lseek, libc::SYS_lsetxattr, libc::SYS_lstat,
+    libc::SYS_mkdir, libc::SYS_mkdirat, libc::SYS_mknod, libc::SYS_mknodat, libc::SYS_newfstatat,
+    libc::SYS_open, libc::SYS_openat, libc::SYS_openat2, libc::SYS_pread64, libc::SYS_preadv,
+    libc::SYS_preadv2, libc::SYS_pwrite64, libc::SYS_pwritev, libc::SYS_pwritev2, libc::SYS_read,
+    libc::SYS_readahead, libc::SYS_readlink, libc::SYS_readlinkat, libc::SYS_readv, libc::SYS_removexattr,
+    libc::SYS_rename, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_rmdir, libc::SYS_sendfile,
+    libc::SYS_setxattr, libc::SYS_splice, libc::SYS_stat, libc::SYS_statfs, libc::SYS_statx,
+    libc::SYS_symlink, libc::SYS_symlinkat, libc::SYS_sync, libc::SYS_sync_file_range, libc::SYS_syncfs,
+    libc::SYS_tee, libc::SYS_truncate, libc::SYS_umask, libc::SYS_unlink, libc::SYS_unlinkat,
+    libc::SYS_utime, libc::SYS_utimensat, libc::SYS_utimes, libc::SYS_vmsplice, libc::SYS_write,
+    libc::SYS_writev, libc::SYS_chroot,
+];
+
+/// Starting, waiting for and scheduling programs. `clone` is in [`conditional`].
+const PROCESSES: &[i64] = &[
+    libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group, libc::SYS_fork,
+    libc::SYS_futex, FUTEX_WAITV, FUTEX_WAKE, FUTEX_WAIT, FUTEX_REQUEUE, libc::SYS_get_robust_list,
+    libc::SYS_getcpu, libc::SYS_getpgid, libc::SYS_getpgrp, libc::SYS_getpid, libc::SYS_getppid,
+    libc::SYS_getpriority, libc::SYS_getrlimit, libc::SYS_getrusage, libc::SYS_getsid, libc::SYS_gettid,
+    libc::SYS_ioprio_get, libc::SYS_ioprio_set, libc::SYS_pidfd_open, libc::SYS_prlimit64,
+    libc::SYS_rseq, libc::SYS_sched_get_priority_max, libc::SYS_sched_get_priority_min,
+    libc::SYS_sched_getaffinity, libc::SYS_sched_getattr, libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler, libc::SYS_sched_rr_get_interval, libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr, libc::SYS_sched_setparam, libc::SYS_sched_setscheduler, libc::SYS_sched_yield,
+    libc::SYS_set_robust_list, libc::SYS_set_tid_address, libc::SYS_setpgid, libc::SYS_setpriority,
+    libc::SYS_setrlimit, libc::SYS_setsid, libc::SYS_vfork, libc::SYS_wait4, libc::SYS_waitid,
+    libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_times, libc::SYS_membarrier, libc::SYS_getrandom,
+];
+
+const MEMORY: &[i64] = &[
+    libc::SYS_brk, CACHESTAT, libc::SYS_get_mempolicy, libc::SYS_madvise, MAP_SHADOW_STACK, libc::SYS_mbind,
+    libc::SYS_memfd_create, libc::SYS_mincore, libc::SYS_mlock, libc::SYS_mlock2, libc::SYS_mlockall,
+    libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_mremap, MSEAL, libc::SYS_msync, libc::SYS_munlock,
+    libc::SYS_munlockall, libc::SYS_munmap, libc::SYS_pkey_alloc, libc::SYS_pkey_free,
+    libc::SYS_pkey_mprotect, libc::SYS_process_madvise, libc::SYS_process_mrelease,
+    libc::SYS_remap_file_pages, libc::SYS_set_mempolicy,
+];
+
+const SIGNALS: &[i64] = &[
+    libc::SYS_kill, libc::SYS_pause, libc::SYS_pidfd_send_signal, libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction, libc::SYS_rt_sigpending, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_sigreturn, libc::SYS_rt_sigsuspend, libc::SYS_rt_sigtimedwait,
+    libc::SYS_rt_tgsigqueueinfo, libc::SYS_sigaltstack, libc::SYS_signalfd, libc::SYS_signalfd4,
+    libc::SYS_tgkill, libc::SYS_tkill,
+];
+
+/// Reading clocks and setting timers; no call that sets a clock.
+const TIME: &[i64] = &[
+    libc::SYS_adjtimex, libc::SYS_alarm, libc::SYS_clock_getres, libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep, libc::SYS_getitimer, libc::SYS_gettimeofday, libc::SYS_nanosleep,
+    libc::SYS_setitimer, libc::SYS_time, libc::SYS_timer_create, libc::SYS_timer_delete,
+    libc::SYS_timer_getoverrun, libc::SYS_timer_gettime, libc::SYS_timer_settime,
+    libc::SYS_timerfd_create, libc::SYS_timerfd_gettime, libc::SYS_timerfd_settime,
+];
+
+const DESCRIPTORS: &[i64] = &[
+    libc::SYS_close, libc::SYS_close_range, libc::SYS_dup, libc::SYS_dup2, libc::SYS_dup3,
+    libc::SYS_epoll_create, libc::SYS_epoll_create1, libc::SYS_epoll_ctl, libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2, libc::SYS_epoll_wait, libc::SYS_eventfd, libc::SYS_eventfd2, libc::SYS_fcntl,
+    libc::SYS_pipe, libc::SYS_pipe2, libc::SYS_poll, libc::SYS_ppoll, libc::SYS_pselect6,
+    libc::SYS_select,
+];
+
+/// Families are in [`conditional`]; these work on the sockets that it let through.
+const SOCKETS: &[i64] = &[
+    libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_connect, libc::SYS_getpeername,
+    libc::SYS_getsockname, libc::SYS_getsockopt, libc::SYS_listen, libc::SYS_recvfrom,
+    libc::SYS_recvmmsg, libc::SYS_recvmsg, libc::SYS_sendmmsg, libc::SYS_sendmsg, libc::SYS_sendto,
+    libc::SYS_setsockopt, libc::SYS_shutdown,
+];
+
+/// In the sandbox's own IPC namespace.
+const IPC: &[i64] = &[
+    libc::SYS_mq_getsetattr, libc::SYS_mq_notify, libc::SYS_mq_open, libc::SYS_mq_timedreceive,
+    libc::SYS_mq_timedsend, libc::SYS_mq_unlink, libc::SYS_msgctl, libc::SYS_msgget, libc::SYS_msgrcv,
+    libc::SYS_msgsnd, libc::SYS_semctl, libc::SYS_semget, libc::SYS_semop, libc::SYS_semtimedop,
+    libc::SYS_shmat, libc::SYS_shmctl, libc::SYS_shmdt, libc::SYS_shmget,
+];
+
+/// Harmless without capabilities: they can only say who one is, or fail.
+const IDENTITY: &[i64] = &[
+    libc::SYS_arch_prctl, libc::SYS_capget, libc::SYS_capset, libc::SYS_getegid, libc::SYS_geteuid,
+    libc::SYS_getgid, libc::SYS_getgroups, libc::SYS_getresgid, libc::SYS_getresuid, libc::SYS_getuid,
+    libc::SYS_prctl, libc::SYS_setfsgid, libc::SYS_setfsuid, libc::SYS_setgid, libc::SYS_setgroups,
+    libc::SYS_setregid, libc::SYS_setresgid, libc::SYS_setresuid, libc::SYS_setreuid, libc::SYS_setuid,
+];
+
+/// A program may put more walls around itself.
+const SELF_CONFINEMENT: &[i64] = &[
+    libc::SYS_landlock_add_rule, libc::SYS_landlock_create_ruleset, libc::SYS_landlock_restrict_self,
+    libc::SYS_seccomp,
+];
+
+/// Looking into other processes of the same sandbox: debuggers need it, nothing else does.
+const TRACING: &[i64] = &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+
+/// Known, and refused with a plain answer. Everything else that is unknown answers ENOSYS.
+const REFUSED: &[i64] = &[
+    // Mounts and roots.
+    libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_open_tree, libc::SYS_move_mount,
+    libc::SYS_fsopen, libc::SYS_fsconfig, libc::SYS_fsmount, libc::SYS_fspick, libc::SYS_mount_setattr,
+    libc::SYS_setns, libc::SYS_open_by_handle_at, libc::SYS_name_to_handle_at, libc::SYS_swapon,
+    libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_fanotify_init, libc::SYS_fanotify_mark,
+    // The kernel itself.
+    libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_init_module,
+    libc::SYS_finit_module, libc::SYS_delete_module, libc::SYS_kexec_load, libc::SYS_kexec_file_load,
+    libc::SYS_reboot, libc::SYS_syslog, libc::SYS_acct, libc::SYS_iopl, libc::SYS_ioperm,
+    libc::SYS_vhangup, libc::SYS_lookup_dcookie, libc::SYS_nfsservctl,
+    // Keys outlive namespaces.
+    libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl,
+    // The host's name and clocks.
+    libc::SYS_sethostname, libc::SYS_setdomainname, libc::SYS_settimeofday, libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    // Descriptors and memory of other processes.
+    libc::SYS_pidfd_getfd, libc::SYS_kcmp, libc::SYS_migrate_pages, libc::SYS_move_pages,
+];
+
+// Newer than the `libc` crate's table for this target.
+const FCHMODAT2: i64 = 452;
+const CACHESTAT: i64 = 451;
+const MAP_SHADOW_STACK: i64 = 453;
+const FUTEX_WAITV: i64 = 449;
+const FUTEX_WAKE: i64 = 454;
+const FUTEX_WAIT: i64 = 455;
+const FUTEX_REQUEUE: i64 = 456;
+const MSEAL: i64 = 462;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_dangerous_is_allowed_and_no_call_is_named_twice() {
+        let allowed = [FILES, PROCESSES, MEMORY, SIGNALS, TIME, DESCRIPTORS, SOCKETS, IPC, IDENTITY, SELF_CONFINEMENT]
+            .concat();
+        let mut seen = std::collections::BTreeSet::new();
+        for number in allowed.iter().chain(REFUSED).chain(TRACING) {
+            assert!(seen.insert(*number), "call {number} stands in two groups");
+        }
+        let io_uring = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+        assert!(io_uring.iter().all(|number| !seen.contains(number)), "io_uring answers ENOSYS");
+    }
+
+    #[test]
+    fn tracing_is_for_the_debug_profile_alone() {
+        let rule = |profile| table(profile).remove(&nr(libc::SYS_ptrace));
+        assert_eq!(rule(Syscalls::Default), Some(Rule::Always(EPERM)));
+        assert_eq!(rule(Syscalls::Debug), Some(Rule::Always(Action::Allow)));
+    }
+}

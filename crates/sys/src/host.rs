@@ -1,0 +1,65 @@
+//! Facts about this host and this process.
+
+use crate::raw::syscall;
+use std::io;
+use std::mem::MaybeUninit;
+
+/// The effective uid.
+pub fn euid() -> u32 {
+    // SAFETY: no arguments; it can not fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The effective gid.
+pub fn egid() -> u32 {
+    // SAFETY: no arguments; it can not fail.
+    unsafe { libc::getegid() }
+}
+
+/// The file mode creation mask. Reading it means setting it, so it is set back at once.
+///
+/// Preconditions: the caller has one thread.
+pub fn umask() -> u32 {
+    // SAFETY: numbers only.
+    let mask = unsafe { libc::umask(0o077) };
+    // SAFETY: numbers only.
+    unsafe { libc::umask(mask) };
+    mask
+}
+
+/// Bytes of memory of the host.
+pub fn memory_bytes() -> u64 {
+    let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: `info` has room for the answer.
+    let _ = unsafe { libc::sysinfo(info.as_mut_ptr()) };
+    // SAFETY: all-zero is valid too, should the call have failed.
+    let info = unsafe { info.assume_init() };
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
+}
+
+/// Processors that this process may use.
+pub fn processors() -> u32 {
+    let mut mask = [0_u64; 16];
+    let arguments = [0, size_of_val(&mask), mask.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: `mask` has room for the answer.
+    let _ = unsafe { syscall(libc::SYS_sched_getaffinity, arguments) };
+    mask.iter().map(|word| word.count_ones()).sum::<u32>().max(1)
+}
+
+/// Eight bytes of the kernel's randomness.
+pub fn random() -> io::Result<u64> {
+    let mut bytes = [0_u8; 8];
+    // SAFETY: `bytes` has room for what is asked.
+    unsafe { syscall(libc::SYS_getrandom, [bytes.as_mut_ptr() as usize, 8, 0, 0, 0, 0]) }?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The time that file systems stamp changes with, in nanoseconds since 1970: it moves in ticks.
+pub fn coarse_time() -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: `time` has room for the answer; this clock exists on every kernel we run on.
+    let _ = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, time.as_mut_ptr()) };
+    // SAFETY: all-zero is valid too.
+    let time = unsafe { time.assume_init() };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

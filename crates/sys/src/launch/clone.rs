@@ -1,0 +1,124 @@
+//! `clone3` of a child that shares our memory and runs on a stack of its own.
+
+use super::{Namespaces, Spawned};
+use crate::raw;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Enough for the deepest operation; the child calls a few small functions and the kernel.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What the child is handed: a reference to the closure that is its whole life.
+struct Entry<'a> {
+    work: &'a dyn Fn(),
+}
+
+/// Runs `work` in a new child and sleeps until the child has executed a program or ended.
+///
+/// `work` must not return on success: it executes a program. If it returns, the child exits.
+pub(super) fn vm_child(
+    namespaces: Namespaces,
+    cgroup: Option<&OwnedFd>,
+    work: &dyn Fn(),
+) -> io::Result<Spawned> {
+    let mut stack = vec![0_u8; STACK_BYTES];
+    let entry = Entry { work };
+    let mut pidfd: libc::c_int = -1;
+    let mut flags = libc::CLONE_VM
+        | libc::CLONE_VFORK
+        | libc::CLONE_PIDFD
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS;
+    if namespaces.user {
+        flags |= libc::CLONE_NEWUSER;
+    }
+    if namespaces.net {
+        flags |= libc::CLONE_NEWNET;
+    }
+    let mut args = libc::clone_args {
+        // The constants are non-negative bits of an i32.
+        flags: u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND,
+        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: stack.as_mut_ptr() as u64,
+        stack_size: STACK_BYTES as u64,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    };
+    if let Some(directory) = cgroup {
+        args.flags |= libc::CLONE_INTO_CGROUP as u64;
+        args.cgroup = directory.as_raw_fd() as u64;
+    }
+    let mask = crate::process::block_all_signals();
+    // SAFETY: `args`, `entry` and `stack` outlive the call, which returns only when the child no
+    // longer runs on them (CLONE_VFORK); `child_main` never returns.
+    let result = unsafe { clone3_on_stack(&args, child_main, std::ptr::from_ref(&entry).cast()) };
+    crate::process::restore_signals(&mask);
+    drop(stack);
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EINVAL)));
+    }
+    // SAFETY: the kernel stored a new descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Spawned { pid: i32::try_from(result).unwrap_or(-1), pidfd })
+}
+
+/// Not in `libc` for this target: handlers of the parent are not the child's.
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+
+extern "C" fn child_main(entry: *const libc::c_void) -> ! {
+    // SAFETY: `vm_child` passes a pointer to an `Entry` that lives until the child is gone from
+    // this memory, because the parent sleeps.
+    let entry = unsafe { &*entry.cast::<Entry<'_>>() };
+    (entry.work)();
+    loop {
+        // SAFETY: `exit_group` takes a number and does not return; `_exit` of libc is not used, so
+        // that no handler of the parent runs in the child.
+        let _ = unsafe { raw::syscall(libc::SYS_exit_group, [1, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// `clone3`, then in the child a call of `main(argument)` on the new stack.
+///
+/// # Safety
+/// `main` must not return; `argument` and the stack named in `args` must outlive the child's use.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone3_on_stack(
+    args: &libc::clone_args,
+    main: extern "C" fn(*const libc::c_void) -> !,
+    argument: *const libc::c_void,
+) -> isize {
+    let result: isize;
+    // SAFETY: in the parent this is an ordinary system call. In the child `rsp` is the aligned top
+    // of the new stack, and control leaves for `main`, so nothing of this frame is used again.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone3 as isize => result,
+            in("rdi") std::ptr::from_ref(args),
+            in("rsi") size_of::<libc::clone_args>(),
+            in("r12") main,
+            in("r13") argument,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    result
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the launcher is written for x86_64; another architecture needs its own clone3 entry and filter");
+

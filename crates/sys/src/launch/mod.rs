@@ -1,0 +1,70 @@
+//! Launching: a prepared list of operations, applied by one loop in a child that shares our memory.
+//!
+//! [`spawn`] makes the child with `clone3(CLONE_VM | CLONE_VFORK | namespaces)`: no page table is
+//! copied, and the caller sleeps until the child has executed its program or has failed. Because
+//! memory is shared, a failed step is reported by a plain store. Because the caller sleeps, nothing
+//! else touches that memory meanwhile (the keeper is single-threaded when it launches).
+//!
+//! **Invariant:** between `clone3` and `execve` the child allocates nothing, takes no lock, and never
+//! returns into the caller's frames.
+
+mod clone;
+mod ids;
+mod lockdown;
+mod mount;
+mod node;
+mod op;
+
+pub use op::{Attributes, Op, Owner, Program, Root};
+
+use crate::raw::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Namespaces that a child is born into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    pub user: bool,
+    pub net: bool,
+}
+
+/// A child that has executed its program.
+#[derive(Debug)]
+pub struct Spawned {
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+}
+
+/// Why there is no child.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    #[error("make the namespaces")]
+    Clone(#[source] io::Error),
+    #[error("{step}")]
+    Step {
+        /// The phrase that the step was given when it was prepared.
+        step: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("wait for the program to be executed")]
+    Died,
+}
+
+/// Starts `program` in a child with its own mount, pid, ipc and uts namespaces and those in `namespaces`.
+pub fn spawn(program: &Program, namespaces: Namespaces, cgroup: Option<&OwnedFd>) -> Result<Spawned, SpawnError> {
+    let failure = op::Failure::default();
+    let spawned = clone::vm_child(namespaces, cgroup, &|| program.apply(&failure)).map_err(SpawnError::Clone)?;
+    match failure.get() {
+        None => Ok(spawned),
+        Some(op::Fate::Failed { step, errno: Errno(errno) }) => {
+            crate::process::reap(&spawned.pidfd);
+            let step = program.phrase(step);
+            Err(SpawnError::Step { step, source: io::Error::from_raw_os_error(errno) })
+        }
+        Some(op::Fate::Running) => {
+            crate::process::reap(&spawned.pidfd);
+            Err(SpawnError::Died)
+        }
+    }
+}

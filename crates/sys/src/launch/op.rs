@@ -1,0 +1,215 @@
+//! The operations of a launch, as values, and the loop that applies them.
+
+use super::{ids, lockdown, mount, node};
+use crate::bpf::Filter;
+use crate::landlock::Ruleset;
+use crate::raw::Errno;
+use std::cell::Cell;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+
+/// A launch: operations in order, each with the phrase that names it when it fails.
+#[derive(Debug, Default)]
+pub struct Program {
+    steps: Vec<(Op, &'static str)>,
+}
+
+/// How a mount may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    pub read_only: bool,
+    /// Whether device nodes work. Only `/dev` has them.
+    pub devices: bool,
+    /// Whether programs can be executed from it.
+    pub executable: bool,
+}
+
+/// Who owns a new file, as kernel ids. `None` leaves the creator.
+pub type Owner = Option<(u32, u32)>;
+
+/// Where the new root is put while it is built, and its size.
+#[derive(Debug)]
+pub struct Root {
+    /// An existing host folder, covered only in the child's own mount namespace.
+    pub at: CString,
+    pub size_bytes: u64,
+    pub inodes: u64,
+}
+
+/// One operation. Relative paths are beneath the new root, which [`Op::NewRoot`] makes the working
+/// directory; absolute ones are the host's until [`Op::EnterRoot`], and the guest's after it.
+#[derive(Debug)]
+pub enum Op {
+    /// Ask to be killed with the keeper.
+    DieWithParent,
+    /// Enter a v1 cgroup through its open `cgroup.procs`.
+    JoinCgroup(OwnedFd),
+    /// Take a cgroup namespace whose root is where we are now.
+    CgroupNamespace,
+    /// Enter a prepared namespace.
+    EnterNamespace(OwnedFd),
+    /// Make a single-entry user namespace mapping: (inside, outside) for uid and gid.
+    MapIds { uid: (u32, u32), gid: (u32, u32) },
+    /// Become (uid, gid) with no other groups, then take a user namespace with that mapping.
+    LateUserNamespace { inside: (u32, u32), outside: (u32, u32) },
+    /// Bring loopback up.
+    LoopbackUp,
+    Hostname(CString),
+    /// Nothing mounted here is seen by the host.
+    MountsPrivate,
+    /// A fresh memory-backed root; becomes the working directory.
+    NewRoot(Root),
+    /// Attach a root that was built before; becomes the working directory.
+    AttachRoot { tree: OwnedFd, at: CString },
+    /// A view of a host path. With `idmap`, ids are seen through that user namespace. Where the
+    /// source is a file, the target is made as a file.
+    Bind { source: CString, target: CString, attributes: Attributes, idmap: Option<OwnedFd> },
+    /// As `Bind`, from an open tree handle rather than a path.
+    BindHandle { source: OwnedFd, target: CString, attributes: Attributes, idmap: Option<OwnedFd> },
+    /// An empty memory-backed folder with its own size.
+    Tmpfs { target: CString, size_bytes: u64, mode: u32, owner: Owner, attributes: Attributes },
+    /// A copy-on-write view: absolute, escaped layer paths.
+    Overlay { lower: CString, upper: CString, work: CString, target: CString },
+    Proc { target: CString },
+    Devpts { target: CString },
+    /// Hide a path of the new root behind `/dev/null` or an empty read-only folder, if it exists.
+    MaskFile { target: CString },
+    MaskFolder { empty: CString, target: CString },
+    /// Make an existing folder of the new root read-only, if it exists.
+    MaskWrites { target: CString },
+    MakeDir { path: CString, mode: u32, owner: Owner },
+    Symlink { to: CString, path: CString },
+    WriteFile { path: CString, content: Vec<u8>, mode: u32, owner: Owner },
+    /// Copy an open host file to a new file beneath the root, following no links there.
+    CopyFile { from: OwnedFd, path: CString, mode: u32, owner: Owner },
+    /// A character device node (major, minor).
+    Device { path: CString, major: u32, minor: u32 },
+    /// Make the working directory `/` and let go of the host's root.
+    EnterRoot,
+    /// Send a handle of a guest folder through this socket, with one byte of tag.
+    SendFolder { path: CString, socket: OwnedFd, tag: u8 },
+    /// Set one resource limit, soft and hard.
+    Limit { resource: u32, value: u64 },
+    /// See at most this many processors.
+    Processors(u32),
+    /// Be a likelier victim of memory pressure than the host's own processes.
+    OomScore(CString),
+    /// Give up every capability, for good.
+    DropCapabilities,
+    NoNewPrivileges,
+    Landlock(Ruleset),
+    /// Place descriptors: this one at 3, `/dev/null` at 0, 1 and 2, and close the rest on exec.
+    Descriptors { control: OwnedFd },
+    Seccomp(Filter),
+    /// Execute an open program with an empty environment.
+    Execute { program: OwnedFd, name: CString },
+}
+
+/// How far a child came. Lives in memory that parent and child share.
+#[derive(Debug)]
+pub(super) struct Failure(Cell<Option<Fate>>);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    /// The child started and has not said more.
+    Running,
+    Failed { step: usize, errno: Errno },
+}
+
+// === impl Program ===
+
+impl Program {
+    /// Adds one step. `phrase` completes "failed to …".
+    pub fn push(&mut self, phrase: &'static str, op: Op) {
+        self.steps.push((op, phrase));
+    }
+
+    /// Adds all steps of another program.
+    pub fn extend(&mut self, other: Self) {
+        self.steps.extend(other.steps);
+    }
+
+    pub(super) fn phrase(&self, step: usize) -> &'static str {
+        self.steps.get(step).map_or("execute init", |(_, phrase)| phrase)
+    }
+
+    /// Applies every step in order. Returns only when one failed.
+    pub(super) fn apply(&self, failure: &Failure) {
+        failure.0.set(Some(Fate::Running));
+        for (step, (op, _)) in self.steps.iter().enumerate() {
+            if matches!(op, Op::Execute { .. }) {
+                failure.0.set(None);
+            }
+            if let Err(errno) = op.apply() {
+                failure.0.set(Some(Fate::Failed { step, errno }));
+                return;
+            }
+        }
+    }
+}
+
+// === impl Op ===
+
+impl Op {
+    /// Runs in the child: kernel calls only.
+    fn apply(&self) -> Result<(), Errno> {
+        match self {
+            Self::DieWithParent => ids::die_with_parent(),
+            Self::JoinCgroup(procs) => ids::join_cgroup(procs),
+            Self::CgroupNamespace => ids::cgroup_namespace(),
+            Self::EnterNamespace(namespace) => ids::enter(namespace),
+            Self::MapIds { uid, gid } => ids::map(*uid, *gid),
+            Self::LateUserNamespace { inside, outside } => ids::late_user_namespace(*inside, *outside),
+            Self::LoopbackUp => ids::loopback_up(),
+            Self::Hostname(name) => ids::hostname(name),
+            Self::MountsPrivate => mount::private(),
+            Self::NewRoot(root) => mount::new_root(root),
+            Self::AttachRoot { tree, at } => mount::attach_root(tree, at),
+            Self::Bind { source, target, attributes, idmap } => {
+                mount::bind(source, target, *attributes, idmap.as_ref())
+            }
+            Self::BindHandle { source, target, attributes, idmap } => {
+                mount::bind_handle(source, target, *attributes, idmap.as_ref())
+            }
+            Self::Tmpfs { target, size_bytes, mode, owner, attributes } => {
+                mount::tmpfs(target, *size_bytes, *mode, *owner, *attributes)
+            }
+            Self::Overlay { lower, upper, work, target } => mount::overlay(lower, upper, work, target),
+            Self::Proc { target } => mount::proc(target),
+            Self::Devpts { target } => mount::devpts(target),
+            Self::MaskFile { target } => mount::mask(c"/dev/null", target),
+            Self::MaskFolder { empty, target } => mount::mask(empty, target),
+            Self::MaskWrites { target } => mount::mask(target, target),
+            Self::MakeDir { path, mode, owner } => node::make_dir(path, *mode, *owner),
+            Self::Symlink { to, path } => node::symlink(to, path),
+            Self::WriteFile { path, content, mode, owner } => node::write_file(path, content, *mode, *owner),
+            Self::CopyFile { from, path, mode, owner } => node::copy_file(from, path, *mode, *owner),
+            Self::Device { path, major, minor } => node::device(path, *major, *minor),
+            Self::EnterRoot => mount::enter_root(),
+            Self::SendFolder { path, socket, tag } => node::send_folder(path, socket, *tag),
+            Self::Limit { resource, value } => lockdown::limit(*resource, *value),
+            Self::Processors(count) => lockdown::processors(*count),
+            Self::OomScore(score) => lockdown::oom_score(score),
+            Self::DropCapabilities => lockdown::drop_capabilities(),
+            Self::NoNewPrivileges => lockdown::no_new_privileges(),
+            Self::Landlock(ruleset) => ruleset.enforce(),
+            Self::Descriptors { control } => lockdown::descriptors(control),
+            Self::Seccomp(filter) => filter.enforce(),
+            Self::Execute { program, name } => lockdown::execute(program, name),
+        }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(super) fn get(&self) -> Option<Fate> {
+        self.0.get()
+    }
+}
+
+impl Default for Failure {
+    fn default() -> Self {
+        Self(Cell::new(Some(Fate::Running)))
+    }
+}

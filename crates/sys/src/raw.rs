@@ -1,0 +1,102 @@
+//! The thinnest layer over `syscall(2)`: numbers in, `Result` out. No allocation, no lock.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::RawFd;
+
+/// A kernel error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+impl From<Errno> for io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.0)
+    }
+}
+
+/// Where a path given with a descriptor is ignored or relative to the working directory.
+pub(crate) const CWD: RawFd = libc::AT_FDCWD;
+pub(crate) const EMPTY: &CStr = c"";
+
+/// Calls the kernel. Arguments are passed as they are.
+///
+/// # Safety
+/// Pointers among `args` must be valid for what the call does with them, and descriptors that the
+/// call closes or replaces must not be owned by anyone else.
+pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize> {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the caller vouches for the arguments; `syscall` itself only moves them to registers.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    if result < 0 { Err(last_errno()) } else { Ok(result.unsigned_abs() as usize) }
+}
+
+fn last_errno() -> Errno {
+    Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))
+}
+
+/// A descriptor as the kernel wants it: sign-extended, so that `AT_FDCWD` stays negative.
+pub(crate) fn fd(number: RawFd) -> usize {
+    number as isize as usize
+}
+
+/// A descriptor that a call returned.
+pub(crate) fn to_fd(value: usize) -> RawFd {
+    value as RawFd
+}
+
+pub(crate) fn ptr(text: &CStr) -> usize {
+    text.as_ptr() as usize
+}
+
+/// Closes a descriptor that this module's callers own; the result does not matter.
+pub(crate) fn close(number: RawFd) {
+    // SAFETY: callers pass a descriptor that they got from the kernel a moment ago and have not shared.
+    let _ = unsafe { syscall(libc::SYS_close, [fd(number), 0, 0, 0, 0, 0]) };
+}
+
+pub(crate) fn open(dir: RawFd, path: &CStr, flags: i32, mode: u32) -> Result<RawFd> {
+    // SAFETY: `path` is a live C string; the call only reads it.
+    unsafe { syscall(libc::SYS_openat, [fd(dir), ptr(path), flags as usize, mode as usize, 0, 0]) }.map(to_fd)
+}
+
+pub(crate) fn write_all(to: RawFd, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        // SAFETY: `bytes` is live for the call, which only reads it.
+        let count = unsafe { syscall(libc::SYS_write, [fd(to), bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }?;
+        bytes = bytes.get(count..).unwrap_or(&[]);
+    }
+    Ok(())
+}
+
+/// Sends one descriptor and one byte through a socket, with nothing allocated.
+pub(crate) fn send_one(socket: RawFd, passed: RawFd, tag: u8) -> Result<()> {
+    /// `struct cmsghdr` with room for one descriptor, aligned as the kernel wants it.
+    #[repr(C, align(8))]
+    struct Attached {
+        length: usize,
+        level: i32,
+        kind: i32,
+        fd: i32,
+        pad: i32,
+    }
+    let attached = Attached {
+        // The header and one descriptor, without the padding.
+        length: 20,
+        level: libc::SOL_SOCKET,
+        kind: libc::SCM_RIGHTS,
+        fd: passed,
+        pad: 0,
+    };
+    let part = libc::iovec { iov_base: std::ptr::from_ref(&tag).cast_mut().cast(), iov_len: 1 };
+    // SAFETY: all-zero is a valid `msghdr`: null pointers and zero lengths.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = std::ptr::from_ref(&part).cast_mut();
+    message.msg_iovlen = 1;
+    message.msg_control = std::ptr::from_ref(&attached).cast_mut().cast();
+    message.msg_controllen = size_of::<Attached>();
+    let pointer = std::ptr::from_ref(&message) as usize;
+    // SAFETY: the message and all it points to are live, and only read.
+    unsafe { syscall(libc::SYS_sendmsg, [fd(socket), pointer, libc::MSG_NOSIGNAL as usize, 0, 0, 0]) }.map(drop)
+}
