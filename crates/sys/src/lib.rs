@@ -4,3 +4,5 @@
 //! the kernel's own error. Nothing here decides anything.
 
 pub mod dirfd;
+pub mod memfd;
+pub mod socket;
