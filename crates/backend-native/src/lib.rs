@@ -1,1 +1,64 @@
-//! Placeholder.
+//! The container level: namespaces, a private root, capabilities dropped, a system call allow-list,
+//! Landlock and resource limits, on this host's kernel.
+//!
+//! It works as root and as an ordinary user, and says which of the two mechanisms for a clause is in
+//! force. What it can not hold it refuses.
+//!
+//! **Invariant:** an [`instance::NativeInstance`] exists only after every operation of its launch
+//! program has succeeded; the program of PID 1 is executed last.
+
+mod cgroup;
+pub mod control;
+mod etc;
+mod identity;
+pub mod init_image;
+mod instance;
+mod launch;
+mod plan;
+mod root;
+mod syscalls;
+mod usage;
+
+pub use cgroup::Hierarchy;
+
+use fumehood_backend::{Backend, Placement, Plan, ReapError};
+use fumehood_model::enforcement::Unenforceable;
+use fumehood_model::envelope::Envelope;
+use fumehood_model::id::TaskId;
+use fumehood_model::level::Level;
+
+/// The container level on this host.
+#[derive(Clone, Debug)]
+pub struct Native {
+    hierarchy: Hierarchy,
+    landlock: Option<u32>,
+    host_cpus: u32,
+}
+
+// === impl Native ===
+
+impl Native {
+    /// Looks at what this host offers. Makes nothing.
+    pub fn find() -> Self {
+        Self {
+            hierarchy: Hierarchy::find(),
+            landlock: fumehood_sys::landlock::abi(),
+            host_cpus: fumehood_sys::host::processors(),
+        }
+    }
+}
+
+impl Backend for Native {
+    fn level(&self) -> Level {
+        Level::Container
+    }
+
+    fn plan(&self, envelope: &Envelope, placement: &Placement) -> Result<Box<dyn Plan>, Unenforceable> {
+        plan::NativePlan::new(self, envelope, placement).map(|plan| Box::new(plan) as Box<dyn Plan>)
+    }
+
+    fn reap(&self, id: &TaskId) -> Result<(), ReapError> {
+        let folders = self.hierarchy.folders(id);
+        cgroup::remove(&folders).map_err(|source| ReapError { what: format!("the cgroup of {id}"), source })
+    }
+}

@@ -63,3 +63,13 @@ pub fn coarse_time() -> u64 {
     let time = unsafe { time.assume_init() };
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
+
+/// Free blocks of the file system that a descriptor is on, as an unprivileged writer sees them.
+pub fn free_blocks(file: std::os::fd::RawFd) -> Option<u64> {
+    let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
+    let arguments = [crate::raw::fd(file), stat.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: `stat` has room for the answer.
+    unsafe { syscall(libc::SYS_fstatfs, arguments) }.ok()?;
+    // SAFETY: filled by the call.
+    Some(unsafe { stat.assume_init() }.f_bavail)
+}

@@ -52,7 +52,7 @@ pub(super) fn vm_child(
         cgroup: 0,
     };
     if let Some(directory) = cgroup {
-        args.flags |= libc::CLONE_INTO_CGROUP as u64;
+        args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = directory.as_raw_fd() as u64;
     }
     let mask = crate::process::block_all_signals();
@@ -71,6 +71,8 @@ pub(super) fn vm_child(
 
 /// Not in `libc` for this target: handlers of the parent are not the child's.
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// `libc` has it in a type that is too narrow.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 extern "C" fn child_main(entry: *const libc::c_void) -> ! {
     // SAFETY: `vm_child` passes a pointer to an `Entry` that lives until the child is gone from

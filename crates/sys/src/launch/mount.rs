@@ -56,7 +56,7 @@ pub(super) fn new_root(root: &Root) -> Result<()> {
         (c"nr_inodes", decimal(&mut inodes, root.inodes)),
         (c"mode", c"0755"),
     ];
-    let attributes = Attributes { read_only: false, devices: false, executable: true };
+    let attributes = Attributes { read_only: false, devices: root.devices, executable: true };
     let tree = filesystem(c"tmpfs", &options, &[], attributes)?;
     let result = place(tree, &root.at).and_then(|()| chdir_to(tree));
     raw::close(tree);

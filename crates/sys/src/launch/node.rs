@@ -76,7 +76,7 @@ pub(super) fn is_folder(file: RawFd) -> Result<bool> {
 /// Sends an open handle of `path`, so that the keeper holds it before anything untrusted runs.
 pub(super) fn send_folder(path: &CStr, socket: &OwnedFd, tag: u8) -> Result<()> {
     let folder = raw::open(CWD, path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0)?;
-    let result = crate::raw::send_one(socket.as_raw_fd(), folder, tag);
+    let result = raw::send_one(socket.as_raw_fd(), folder, tag);
     raw::close(folder);
     result
 }

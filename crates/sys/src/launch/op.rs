@@ -34,6 +34,8 @@ pub struct Root {
     pub at: CString,
     pub size_bytes: u64,
     pub inodes: u64,
+    /// Whether device nodes work on it. Only a launcher with root can make any.
+    pub devices: bool,
 }
 
 /// One operation. Relative paths are beneath the new root, which [`Op::NewRoot`] makes the working

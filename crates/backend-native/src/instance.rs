@@ -1,0 +1,117 @@
+//! A live sandbox of this level.
+
+use crate::cgroup::Cgroup;
+use crate::control::Control;
+use crate::identity::Identity;
+use crate::usage;
+use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
+use fumehood_model::envelope::Resources;
+use fumehood_model::exec::ExecRequest;
+use fumehood_sys::launch::Spawned;
+use fumehood_sys::process;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+/// A live sandbox: its first process, the socket to it, and what limits it.
+#[derive(Debug)]
+pub(crate) struct NativeInstance {
+    parts: Parts,
+    exec: Option<u32>,
+    cpu_ms: u64,
+    peak_bytes: u64,
+}
+
+/// What a launch leaves in the keeper's hands.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) identity: Identity,
+    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) spawned: Spawned,
+    pub(crate) control: Control,
+    pub(crate) output: Option<OwnedFd>,
+    pub(crate) root: Option<OwnedFd>,
+    pub(crate) limits: Resources,
+}
+
+// === impl NativeInstance ===
+
+impl NativeInstance {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self { parts, exec: None, cpu_ms: 0, peak_bytes: 0 }
+    }
+}
+
+impl Instance for NativeInstance {
+    fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<(), ExecError> {
+        self.exec = Some(self.parts.control.exec(request, stdio, true)?);
+        Ok(())
+    }
+
+    fn events(&self) -> BorrowedFd<'_> {
+        self.parts.control.events()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.parts.control.next_event()
+    }
+
+    fn signal(&mut self, signal: i32) -> Result<(), ExecError> {
+        match self.exec {
+            Some(exec) => self.parts.control.signal(exec, signal),
+            None => Err(ExecError::Silent),
+        }
+    }
+
+    fn kill(&mut self) {
+        // The whole pid namespace goes with its first process.
+        let _ = process::send_signal(self.parts.spawned.pidfd.as_fd(), 9);
+    }
+
+    fn meters(&mut self) -> Meters {
+        let disk_full = self.parts.root.as_ref().is_some_and(usage::is_full);
+        match &self.parts.cgroup {
+            Some(cgroup) => {
+                let counters = cgroup.counters();
+                Meters {
+                    cpu_ms: self.cpu_ms,
+                    memory_bytes: counters.memory_bytes,
+                    peak_memory_bytes: counters.peak_bytes,
+                    oom_kills: counters.oom_kills,
+                    fork_failures: counters.fork_failures,
+                    disk_bytes: None,
+                    disk_full,
+                }
+            }
+            None => {
+                let tree = usage::of_tree(self.parts.spawned.pid);
+                self.cpu_ms = self.cpu_ms.max(tree.cpu_ms);
+                self.peak_bytes = self.peak_bytes.max(tree.resident_bytes);
+                Meters {
+                    cpu_ms: self.cpu_ms,
+                    memory_bytes: Some(tree.resident_bytes),
+                    peak_memory_bytes: Some(self.peak_bytes),
+                    disk_full,
+                    ..Meters::default()
+                }
+            }
+        }
+    }
+
+    fn output(&self) -> Option<BorrowedFd<'_>> {
+        self.parts.output.as_ref().map(|folder| folder.as_fd())
+    }
+}
+
+impl Drop for NativeInstance {
+    /// Ends the guest whatever happened, and removes what would stay. The reaper does the same for a
+    /// keeper that could not.
+    fn drop(&mut self) {
+        let parts = &self.parts;
+        let _ = process::send_signal(parts.spawned.pidfd.as_fd(), 9);
+        process::reap(&parts.spawned.pidfd);
+        let folders: Vec<PathBuf> = parts.cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
+        // Nothing more can be done here about a folder that stays; the next command of ours tries again.
+        let _ = crate::cgroup::remove(&folders);
+        let _ = (&parts.identity, &parts.limits);
+    }
+}

@@ -1,0 +1,277 @@
+//! Launching one sandbox: the whole order of things, on one page.
+
+use crate::cgroup::{Cgroup, Hierarchy};
+use crate::control::Control;
+use crate::identity::Identity;
+use crate::init_image;
+use crate::instance::{NativeInstance, Parts};
+use crate::plan::{NativePlan, Sources};
+use crate::root::{RootBuilder, beneath, c_path, c_string};
+use crate::syscalls;
+use fumehood_backend::{Instance, LaunchError};
+use fumehood_model::envelope::Envelope;
+use fumehood_sys::landlock::{Access, Ruleset};
+use fumehood_sys::launch::{self, Namespaces, Op, Program, SpawnError};
+use fumehood_sys::{process, socket};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+/// Below this the launcher places init's own descriptors.
+const FIRST_FREE_DESCRIPTOR: i32 = 10;
+/// Tag of the packet that carries the handle of `/out`, and of the one that carries the root's.
+const OUTPUT: u8 = 1;
+const ROOT: u8 = 2;
+
+/// Everything that is made before the child exists.
+#[derive(Debug)]
+pub(crate) struct LaunchParts {
+    identity: Identity,
+    cgroup: Option<Cgroup>,
+    sources: Sources,
+    inputs: Vec<(File, String)>,
+    init: OwnedFd,
+    control: (Control, OwnedFd),
+    handles: (OwnedFd, OwnedFd),
+}
+
+/// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
+pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
+    let LaunchParts { identity, cgroup, sources, inputs, init, control: (control, init_end), handles } = parts;
+    let mut program = Program::default();
+    enter(&mut program, &identity, cgroup.as_ref()).map_err(|error| prepare("enter the cgroup", &error))?;
+    program.extend(RootBuilder::new(&plan.envelope, &plan.placement, &identity).build(sources));
+    program.push("enter the private root", Op::EnterRoot);
+    copy_in(&mut program, inputs, &identity);
+    send_handles(&mut program, &plan.envelope, handles.1).map_err(|error| prepare("share the output folder", &error))?;
+    limit(&mut program, plan);
+    lock_down(&mut program, plan, &identity, init_end);
+    program.push("execute init", Op::Execute { program: init, name: c_string("init") });
+
+    let namespaces = Namespaces { user: !identity.own, net: true };
+    let spawned = launch::spawn(&program, namespaces, None);
+    drop(program);
+    match spawned {
+        Ok(spawned) => {
+            let (output, root) = receive_handles(&handles.0);
+            let limits = plan.envelope.resources().clone();
+            Ok(Box::new(NativeInstance::new(Parts { identity, cgroup, spawned, control, output, root, limits })))
+        }
+        Err(error) => {
+            let folders: Vec<_> = cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
+            let _ = crate::cgroup::remove(&folders);
+            Err(explain(&error))
+        }
+    }
+}
+
+// === impl LaunchParts ===
+
+impl LaunchParts {
+    pub(crate) fn prepare(plan: &NativePlan) -> Result<Self, LaunchError> {
+        let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
+        let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
+        let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let inputs = open_inputs(&plan.envelope)?;
+        let init = init_image::memfd().and_then(|file| process::move_up(file, FIRST_FREE_DESCRIPTOR));
+        let init = init.map_err(step("make the image of init"))?;
+        let control = Control::new().map_err(step("make the control socket"))?;
+        let handles = socket::pair().map_err(step("make the control socket"))?;
+        let limits = plan.envelope.resources();
+        // Last, because it is the only part that outlives a process that dies here.
+        let cgroup = plan.native.hierarchy.create(&plan.placement.id, limits, plan.native.host_cpus);
+        let cgroup = cgroup.map_err(step("make the cgroup"))?;
+        Ok(Self { identity, cgroup, sources, inputs, init, control, handles })
+    }
+}
+
+/// Who the child is, before it changes what it sees.
+fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) -> io::Result<()> {
+    program.push("tie the sandbox to its keeper", Op::DieWithParent);
+    if !identity.own {
+        let pair = |inside, outside| (inside, outside);
+        let uid = pair(identity.inside.0, identity.kernel.0);
+        let gid = pair(identity.inside.1, identity.kernel.1);
+        program.push("map the user", Op::MapIds { uid, gid });
+    }
+    for join in cgroup.iter().flat_map(|cgroup| &cgroup.joins) {
+        program.push("enter the cgroup", Op::JoinCgroup(join.try_clone()?));
+    }
+    program.push("take a cgroup namespace", Op::CgroupNamespace);
+    program.push("make the mounts private", Op::MountsPrivate);
+    Ok(())
+}
+
+fn copy_in(program: &mut Program, inputs: Vec<(File, String)>, identity: &Identity) {
+    let owner = identity.own.then_some(identity.kernel);
+    for (from, path) in inputs {
+        let above: Vec<_> = std::path::Path::new(&path).ancestors().skip(1).map(c_path).collect();
+        for folder in above.into_iter().rev().filter(|folder| folder.as_bytes() != b"/") {
+            program.push("copy the inputs in", Op::MakeDir { path: folder, mode: 0o755, owner });
+        }
+        let op = Op::CopyFile { from: from.into(), path: c_string(&path), mode: 0o644, owner };
+        program.push("copy the inputs in", op);
+    }
+}
+
+fn send_handles(program: &mut Program, envelope: &Envelope, socket: OwnedFd) -> io::Result<()> {
+    if envelope.filesystem().output.is_some() {
+        let op = Op::SendFolder { path: c_string("/out"), socket: socket.try_clone()?, tag: OUTPUT };
+        program.push("share the output folder", op);
+    }
+    program.push("share the root", Op::SendFolder { path: c_string("/"), socket, tag: ROOT });
+    Ok(())
+}
+
+/// The handles of `/out` and of `/` that the child sent before anything untrusted ran.
+fn receive_handles(socket: &OwnedFd) -> (Option<OwnedFd>, Option<OwnedFd>) {
+    let (mut output, mut root) = (None, None);
+    let mut tag = [0_u8; 1];
+    while let Ok(packet) = socket::receive(socket.as_fd(), &mut tag) {
+        if packet.length == 0 {
+            break;
+        }
+        let handle = packet.descriptors.into_iter().next();
+        match tag {
+            [OUTPUT] => output = handle,
+            _ => root = handle,
+        }
+    }
+    (output, root)
+}
+
+fn limit(program: &mut Program, plan: &NativePlan) {
+    program.push("bring loopback up", Op::LoopbackUp);
+    program.push("set the host name", Op::Hostname(c_string("sandbox")));
+    let limits = plan.envelope.resources();
+    let mut limit = |resource, value| program.push("set the resource limits", Op::Limit { resource, value });
+    limit(libc_resource::CORE, 0);
+    limit(libc_resource::NOFILE, u64::from(limits.open_files));
+    limit(libc_resource::FSIZE, limits.file_size_bytes);
+    if matches!(plan.native.hierarchy, Hierarchy::None { .. }) {
+        // Counted per user namespace, so the caller's other processes do not matter. Two are init's.
+        limit(libc_resource::NPROC, u64::from(limits.processes) + 2);
+        limit(libc_resource::DATA, limits.memory_bytes);
+    }
+    if limits.cpu_millis < plan.native.host_cpus.saturating_mul(1000) {
+        program.push("limit the processors", Op::Processors(limits.cpu_millis.div_ceil(1000).max(1)));
+    }
+}
+
+fn lock_down(program: &mut Program, plan: &NativePlan, identity: &Identity, init_end: OwnedFd) {
+    if identity.own {
+        let op = Op::LateUserNamespace { inside: identity.inside, outside: identity.kernel };
+        program.push("become the sandbox's user", op);
+    }
+    program.push("drop the capabilities", Op::DropCapabilities);
+    program.push("forbid new privileges", Op::NoNewPrivileges);
+    program.push("place the descriptors", Op::Descriptors { control: init_end });
+    program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
+    program.push("enforce the system call filter", Op::Seccomp(syscalls::filter(plan.envelope.privilege().syscalls)));
+}
+
+/// Everything that is there may be read; only what is the sandbox's own may be written.
+fn ruleset(plan: &NativePlan) -> Ruleset {
+    let mut ruleset = Ruleset::new(plan.landlock);
+    ruleset.allow(c_string("/"), Access::Read);
+    ruleset.allow(c_string("/dev"), Access::Use);
+    ruleset.allow(c_string("/proc"), Access::Use);
+    for path in ["/dev/shm", "/tmp", "/var/tmp", "/run/lock", "/run/user", "/workspace", "/out"] {
+        ruleset.allow(c_string(path), Access::Write);
+    }
+    ruleset.allow(c_path(&plan.placement.home_at), Access::Write);
+    for (_, guest) in &plan.placement.caches {
+        ruleset.allow(c_path(guest), Access::Write);
+    }
+    ruleset
+}
+
+fn open_inputs(envelope: &Envelope) -> Result<Vec<(File, String)>, LaunchError> {
+    let open = |input: &fumehood_model::envelope::Input| {
+        let fail = |why: String| LaunchError {
+            step: format!("read the input `{}`", input.source.display()),
+            why,
+            remedy: "name a file that you can read with `--in`; a folder is shown with `--ro`".to_owned(),
+        };
+        let file = open_plain(&input.source).map_err(|error| fail(reason(&error)))?;
+        Ok((file, format!("/{}", beneath(&input.at))))
+    };
+    envelope.filesystem().inputs.iter().map(open).collect()
+}
+
+/// Opens a regular file without ever waiting for a fifo.
+fn open_plain(path: &std::path::Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    /// `O_NONBLOCK` on this target.
+    const NONBLOCKING: i32 = 0o4000;
+    let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
+    let meta = file.metadata()?;
+    if meta.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !meta.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok(file)
+}
+
+/// Limit numbers of this target.
+mod libc_resource {
+    pub(super) const FSIZE: u32 = 1;
+    pub(super) const DATA: u32 = 2;
+    pub(super) const CORE: u32 = 4;
+    pub(super) const NPROC: u32 = 6;
+    pub(super) const NOFILE: u32 = 7;
+}
+
+fn no_identity() -> LaunchError {
+    LaunchError {
+        step: "take a kernel uid".to_owned(),
+        why: "every uid that was tried is held by another sandbox".to_owned(),
+        remedy: "end some of the sandboxes that run on this host".to_owned(),
+    }
+}
+
+fn prepare(step: &str, error: &io::Error) -> LaunchError {
+    LaunchError { step: step.to_owned(), why: reason(error), remedy: remedy(step, error) }
+}
+
+fn explain(error: &SpawnError) -> LaunchError {
+    match error {
+        SpawnError::Clone(source) => prepare("make the namespaces", source),
+        SpawnError::Step { step, source } => prepare(step, source),
+        SpawnError::Died => LaunchError {
+            step: "execute init".to_owned(),
+            why: "the first process ended before it ran".to_owned(),
+            remedy: "give the sandbox more memory with `--memory`".to_owned(),
+        },
+    }
+}
+
+/// The kernel's word, without the number that Rust adds.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+fn remedy(step: &str, error: &io::Error) -> String {
+    let text = match (step, error.kind()) {
+        ("make the namespaces" | "map the user", io::ErrorKind::PermissionDenied) => {
+            "this host forbids user namespaces to ordinary users: `fumehood doctor` says what allows them"
+        }
+        ("make the namespaces", _) => "raise `/proc/sys/user/max_user_namespaces` and its neighbours, or end other sandboxes",
+        ("mount /proc", _) => {
+            "an outer container covers parts of /proc: start it with `--security-opt systempaths=unconfined`"
+        }
+        ("mount the workspace", _) => {
+            "keep the state folder (`FUMEHOOD_STATE`) on a local file system such as ext4, xfs, btrfs or tmpfs, or show the workspace with `:ro` or `:rw`"
+        }
+        ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
+            "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
+        }
+        ("copy the inputs in", _) => "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)",
+        (_, io::ErrorKind::StorageFull) => "free some space on the disk of the state folder",
+        _ => "`fumehood doctor` looks at what this host can hold",
+    };
+    text.to_owned()
+}

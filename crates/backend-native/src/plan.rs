@@ -1,0 +1,199 @@
+//! From an envelope to a plan: what holds each clause here, and what launching it will take.
+
+use crate::cgroup::Hierarchy;
+use crate::identity::Identity;
+use crate::launch::LaunchParts;
+use crate::root::{c_path, c_string, scratch_bytes};
+use crate::{Native, etc, launch};
+use fumehood_backend::{Instance, LaunchError, Placement, Plan};
+use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
+use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
+use fumehood_model::quantity;
+use fumehood_sys::launch::{Op, Program};
+use fumehood_sys::{host, idmap};
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Rules about renames need this version of Landlock; older ones would break ordinary programs.
+const LANDLOCK_NEEDED: u32 = 2;
+
+/// One envelope on this host.
+#[derive(Debug)]
+pub(crate) struct NativePlan {
+    pub(crate) native: Native,
+    pub(crate) envelope: Envelope,
+    pub(crate) placement: Placement,
+    pub(crate) landlock: u32,
+    enforcement: Enforcement,
+}
+
+/// What the root is built from, beyond envelope and placement.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) etc: PathBuf,
+    /// The id mapping of the workspace, where it is copy-on-write and we have root.
+    lower: Option<(OwnedFd, OwnedFd)>,
+    copy_on_write: Option<PathBuf>,
+}
+
+// === impl NativePlan ===
+
+impl NativePlan {
+    pub(crate) fn new(native: &Native, envelope: &Envelope, placement: &Placement) -> Result<Self, Unenforceable> {
+        let landlock = native.landlock.filter(|abi| *abi >= LANDLOCK_NEEDED).ok_or_else(|| no_landlock(native.landlock))?;
+        let enforcement = enforcement(native, envelope, landlock);
+        Ok(Self { native: native.clone(), envelope: envelope.clone(), placement: placement.clone(), landlock, enforcement })
+    }
+}
+
+impl Plan for NativePlan {
+    fn enforcement(&self) -> &Enforcement {
+        &self.enforcement
+    }
+
+    fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
+        let parts = LaunchParts::prepare(&self)?;
+        launch::launch(&self, parts)
+    }
+}
+
+// === impl Sources ===
+
+impl Sources {
+    pub(crate) fn find(plan: &NativePlan, identity: &Identity) -> std::io::Result<Self> {
+        let envelope = &plan.envelope;
+        let etc = match envelope.filesystem().root {
+            Root::HostSystem => etc::folder(&plan.placement.shared, envelope.privilege().uid, &plan.placement.home_at)?,
+            Root::Directory(_) => PathBuf::new(),
+        };
+        let copy_on_write = envelope.filesystem().workspace.as_ref()
+            .filter(|workspace| workspace.mode == WorkspaceMode::CopyOnWrite)
+            .map(|workspace| workspace.source.clone());
+        let lower = copy_on_write.as_ref().and_then(|source| Some((idmap(identity, source)?, idmap(identity, source)?)));
+        Ok(Self { etc, lower, copy_on_write })
+    }
+
+    /// Adds the steps that put the layers where an overlay can be made of them, and gives the overlay.
+    ///
+    /// With root, id-mapped views of workspace and layer are put onto folders of ours, in the child's
+    /// own mount namespace: an overlay takes its layers by path, and keeps its own hold on them.
+    pub(crate) fn layer(self, placement: &Placement, program: &mut Program) -> Option<Op> {
+        let (source, layer) = (self.copy_on_write?, placement.layer.clone()?);
+        let (lower, layer) = match self.lower {
+            None => (source, layer),
+            Some((for_lower, for_layer)) => {
+                let (lower_at, layer_at) = (placement.shared.join("lower"), placement.shared.join("layer"));
+                for (from, to, idmap) in [(&source, &lower_at, for_lower), (&layer, &layer_at, for_layer)] {
+                    let op = Op::Bind { source: c_path(from), target: c_path(to), attributes: crate::root::WRITABLE, idmap: Some(idmap) };
+                    program.push("see the workspace as the sandbox's own", op);
+                }
+                (lower_at, layer_at)
+            }
+        };
+        Some(Op::Overlay {
+            lower: escaped(&lower),
+            upper: escaped(&layer.join("upper")),
+            work: escaped(&layer.join("work")),
+            target: c_string("workspace"),
+        })
+    }
+}
+
+/// A namespace in which the owner of `source` is the sandbox; `None` for an ordinary user, who is the
+/// sandbox already, and where nothing has to change.
+pub(crate) fn idmap(identity: &Identity, source: &Path) -> Option<OwnedFd> {
+    if !identity.own {
+        return None;
+    }
+    let meta = std::fs::metadata(source).ok()?;
+    let uids = idmap::exchange(meta.uid(), identity.kernel.0);
+    let gids = idmap::exchange(meta.gid(), identity.kernel.1);
+    idmap::namespace(&uids, &gids).ok()
+}
+
+/// Layer paths are a list with `:`, and `\` quotes.
+fn escaped(path: &Path) -> CString {
+    let mut bytes = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        if matches!(byte, b':' | b'\\') {
+            bytes.push(b'\\');
+        }
+        bytes.push(*byte);
+    }
+    c_path(Path::new(&std::ffi::OsString::from_vec(bytes)))
+}
+
+fn no_landlock(found: Option<u32>) -> Unenforceable {
+    let why = match found {
+        Some(abi) => format!("this kernel's Landlock (version {abi}) can not judge renames"),
+        None => "this kernel has no Landlock, or it is not switched on".to_owned(),
+    };
+    let remedy = "boot with `lsm=landlock,…` on Linux 5.19 or later, or allow the landlock system calls in the outer container".to_owned();
+    Unenforceable { clause: Clause::Filesystem, why, remedy }
+}
+
+fn enforcement(native: &Native, envelope: &Envelope, landlock: u32) -> Enforcement {
+    let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
+    let root = host::euid() == 0;
+    let user_namespace = if root {
+        "a user namespace and a kernel uid of its own"
+    } else {
+        "a user namespace; its kernel uid is the caller's, shared with the caller's other sandboxes"
+    };
+    let filesystem = vec![
+        kernel("mount-namespace", "a private memory-backed root; the host's folders are read-only views".to_owned()),
+        kernel("landlock", format!("version {landlock}; writes only beneath scratch, HOME, /workspace, /out, caches")),
+    ];
+    let network = vec![
+        kernel("network-namespace", "its own, with loopback alone: there is no route".to_owned()),
+        kernel("seccomp", "sockets of unix, inet, inet6 and route-netlink families only".to_owned()),
+    ];
+    let privilege = vec![
+        kernel("user-namespace", user_namespace.to_owned()),
+        kernel("capabilities", "none; no_new_privs; bounding set empty".to_owned()),
+        kernel("seccomp", format!("allow-list `{:?}`; 32-bit and x32 calls are killed", envelope.privilege().syscalls).to_lowercase()),
+        kernel("pid-namespace", "sees and signals its own processes only".to_owned()),
+    ];
+    let credentials = vec![
+        kernel("empty-environment", "only named variables enter; no host descriptor does".to_owned()),
+        kernel("mount-namespace", "no file of the home folder is visible but toolchains".to_owned()),
+    ];
+    let cleanup = vec![
+        kernel("pid-namespace", "every process ends with init, and init with its keeper".to_owned()),
+        kernel("mount-namespace", "mounts and scratch vanish with the last process".to_owned()),
+    ];
+    Enforcement(vec![
+        (Clause::Filesystem, filesystem),
+        (Clause::Network, network),
+        (Clause::Privilege, privilege),
+        (Clause::Credentials, credentials),
+        (Clause::Resources, resources(native, envelope)),
+        (Clause::Cleanup, cleanup),
+    ])
+}
+
+fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
+    let limits = envelope.resources();
+    let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
+    let watch = |name, detail: String| Mechanism { name, detail, strength: Strength::Watch };
+    let memory = quantity::bytes_text(limits.memory_bytes);
+    let grouped = format!("memory {memory}, {} processes, {} cpu", limits.processes, quantity::cpus_text(limits.cpu_millis));
+    let mut held = match &native.hierarchy {
+        Hierarchy::V2 { .. } => vec![kernel("cgroup-v2", grouped)],
+        Hierarchy::V1 { .. } => vec![kernel("cgroup-v1", grouped)],
+        Hierarchy::None { why } => vec![
+            kernel("rlimits", format!("{} processes in its user namespace; data of each process {memory}", limits.processes)),
+            watch("resident-memory-watch", format!("all together {memory}, looked at every 50 ms ({why})")),
+        ],
+    };
+    held.push(kernel("tmpfs-size", format!("scratch {} in memory", quantity::bytes_text(scratch_bytes(envelope)))));
+    held.push(kernel("rlimits", format!("file size {}, {} open files, no core files", quantity::bytes_text(limits.file_size_bytes), limits.open_files)));
+    if envelope.filesystem().workspace.as_ref().is_some_and(|workspace| workspace.mode != WorkspaceMode::ReadOnly) {
+        held.push(watch("byte-watch", format!("disk-backed layer {}, looked at every second", quantity::bytes_text(limits.disk_bytes))));
+    }
+    held.push(watch("keeper", "wall clock and output are ended and drained by the keeper".to_owned()));
+    held
+}

@@ -1,0 +1,247 @@
+//! Packet sockets that carry descriptors.
+//!
+//! **Invariant:** every descriptor that the kernel gives is owned the moment it is here, also when the
+//! packet is of no use.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+/// The most descriptors on one packet, in either direction.
+pub const MAX_DESCRIPTORS: usize = 8;
+
+/// One packet and what rode on it.
+#[derive(Debug)]
+pub struct Packet {
+    /// Bytes that were written to the buffer. Zero is the end of the socket.
+    pub length: usize,
+    /// In the order of the sender; they close on exec.
+    pub descriptors: Vec<OwnedFd>,
+    /// Whether bytes or descriptors were lost for want of room.
+    pub truncated: bool,
+}
+
+/// A group of descriptors as the kernel lays it out; every field is aligned, so there is no padding.
+#[repr(C, align(8))]
+struct Rights {
+    header: libc::cmsghdr,
+    numbers: [RawFd; MAX_DESCRIPTORS],
+}
+
+/// Two connected ends of a socket that keeps packets whole. Both close on exec.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [-1; 2];
+    // SAFETY: the kernel writes two numbers, which `ends` has room for.
+    let result = unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr())
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so this is a new descriptor that nothing else owns.
+    let left = unsafe { OwnedFd::from_raw_fd(ends[0]) };
+    // SAFETY: as above.
+    let right = unsafe { OwnedFd::from_raw_fd(ends[1]) };
+    Ok((left, right))
+}
+
+/// Sends one packet with `descriptors` on it. Never waits and never raises a signal.
+///
+/// # Errors
+/// `InvalidInput` for more than [`MAX_DESCRIPTORS`]; `WouldBlock` when the other side must read first.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut rights = Rights::empty();
+    if descriptors.len() > MAX_DESCRIPTORS {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (number, descriptor) in rights.numbers.iter_mut().zip(descriptors) {
+        *number = descriptor.as_raw_fd();
+    }
+    let mut region = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut message = message(&mut region);
+    if !descriptors.is_empty() {
+        let length = size_of::<libc::cmsghdr>() + descriptors.len() * size_of::<RawFd>();
+        rights.header.cmsg_len = length;
+        message.msg_control = (&raw mut rights).cast();
+        message.msg_controllen = length.next_multiple_of(size_of::<usize>());
+    }
+    loop {
+        // SAFETY: `message` points at `region` (which is `bytes`, only read) and at `rights` for no more
+        // than its size, all alive here.
+        let sent = unsafe {
+            libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+        };
+        if sent >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Takes one packet into `buffer`. Never waits.
+///
+/// # Errors
+/// `WouldBlock` when there is none; `ConnectionReset` once when the other side left without reading
+/// all, after which what it had sent can still be taken.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> {
+    loop {
+        let mut rights = Rights::empty();
+        let mut region = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut message = message(&mut region);
+        message.msg_control = (&raw mut rights).cast();
+        message.msg_controllen = size_of::<Rights>();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: `message` points at `region` (which is `buffer`) and at `rights`, both writable for
+        // their lengths and alive here.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+        if let Ok(length) = usize::try_from(received) {
+            let truncated = message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+            let descriptors = rights.take(message.msg_controllen);
+            return Ok(Packet { length: length.min(buffer.len()), descriptors, truncated });
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Waits until the socket has a packet, or room for one, or has ended. False when the time is over first.
+///
+/// # Errors
+/// Out of memory.
+pub fn wait(socket: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + patience;
+    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up, so that the last wait does not end before the deadline.
+        let timeout = i32::try_from(left.as_millis().saturating_add(1)).unwrap_or(i32::MAX);
+        // SAFETY: `entry` is one `pollfd`, writable and alive here.
+        let ready = unsafe { libc::poll(&raw mut entry, 1, timeout) };
+        if ready > 0 {
+            return Ok(true);
+        }
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        if left.is_zero() {
+            return Ok(false);
+        }
+    }
+}
+
+// === impl Rights ===
+
+impl Rights {
+    const fn empty() -> Self {
+        let header = libc::cmsghdr { cmsg_len: 0, cmsg_level: libc::SOL_SOCKET, cmsg_type: libc::SCM_RIGHTS };
+        Self { header, numbers: [-1; MAX_DESCRIPTORS] }
+    }
+
+    /// Takes over the descriptors that the kernel wrote into `length` bytes of control space.
+    fn take(self, length: usize) -> Vec<OwnedFd> {
+        let ours = self.header.cmsg_level == libc::SOL_SOCKET && self.header.cmsg_type == libc::SCM_RIGHTS;
+        if !ours || length < size_of::<libc::cmsghdr>() {
+            return Vec::new();
+        }
+        let bytes = self.header.cmsg_len.min(length).saturating_sub(size_of::<libc::cmsghdr>());
+        let count = bytes / size_of::<RawFd>();
+        let numbers = self.numbers.into_iter().take(count);
+        // SAFETY: the kernel wrote `count` numbers of descriptors it opened for this process just now, so
+        // nothing else owns them.
+        numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect()
+    }
+}
+
+/// A message of one region, with no name and no control space.
+fn message(region: &mut libc::iovec) -> libc::msghdr {
+    // SAFETY: a zeroed `msghdr` is valid: null pointers and zero lengths.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = region;
+    message.msg_iovlen = 1;
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn descriptors_arrive_in_order_with_the_packet() {
+        let (left, right) = pair().unwrap();
+        let (mut first_reader, first) = io::pipe().unwrap();
+        let (mut second_reader, second) = io::pipe().unwrap();
+        send(left.as_fd(), b"packet", &[first.as_fd(), second.as_fd()]).unwrap();
+        drop((first, second));
+        let mut buffer = [0; 16];
+        let packet = receive(right.as_fd(), &mut buffer).unwrap();
+        assert_eq!(&buffer[..packet.length], b"packet");
+        assert!(!packet.truncated);
+        for (text, descriptor) in ["one", "two"].into_iter().zip(packet.descriptors) {
+            File::from(descriptor).write_all(text.as_bytes()).unwrap();
+        }
+        let mut text = String::new();
+        first_reader.read_to_string(&mut text).unwrap();
+        second_reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "onetwo");
+    }
+
+    #[test]
+    fn a_packet_that_does_not_fit_is_marked_and_its_descriptors_are_still_owned() {
+        let (left, right) = pair().unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        send(left.as_fd(), b"much too long", &[writer.as_fd()]).unwrap();
+        drop(writer);
+        let packet = receive(right.as_fd(), &mut [0; 4]).unwrap();
+        assert!(packet.truncated);
+        assert_eq!(packet.length, 4);
+        drop(packet);
+        assert_eq!(reader.read(&mut [0; 1]).unwrap(), 0, "the descriptor leaked");
+    }
+
+    #[test]
+    fn nothing_waits() {
+        let (left, right) = pair().unwrap();
+        let error = receive(right.as_fd(), &mut [0; 4]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        let full = (0..100_000).find_map(|_| send(left.as_fd(), &[0; 1024], &[]).err()).unwrap();
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn waiting_ends_with_room_or_with_the_time() {
+        let (left, _right) = pair().unwrap();
+        assert!(wait(left.as_fd(), Duration::from_secs(5)).unwrap());
+        while send(left.as_fd(), &[0; 1024], &[]).is_ok() {}
+        assert!(!wait(left.as_fd(), Duration::from_millis(5)).unwrap());
+    }
+
+    #[test]
+    fn the_end_is_an_empty_packet_and_sending_into_it_fails() {
+        let (left, right) = pair().unwrap();
+        drop(left);
+        assert_eq!(receive(right.as_fd(), &mut [0; 4]).unwrap().length, 0);
+        assert_eq!(send(right.as_fd(), b"x", &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn too_many_descriptors_are_refused() {
+        let (left, right) = pair().unwrap();
+        let many = [right.as_fd(); MAX_DESCRIPTORS + 1];
+        assert_eq!(send(left.as_fd(), b"x", &many).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        send(left.as_fd(), b"x", &many[1..]).unwrap();
+        let packet = receive(right.as_fd(), &mut [0; 4]).unwrap();
+        assert_eq!((packet.descriptors.len(), packet.truncated), (MAX_DESCRIPTORS, false));
+    }
+}
