@@ -18,3 +18,4 @@ pub mod id;
 pub mod level;
 pub mod quantity;
 pub mod report;
+pub mod text;

@@ -1,8 +1,35 @@
 //! From what was written to what can be trusted.
 
-use super::{Envelope, EnvelopeSpec};
+use super::{
+    Cleanup, Envelope, EnvelopeSpec, Network, Privilege, Resources, Syscalls, Variable, check_files,
+};
+use crate::quantity::{self, QuantityError, show_bytes, show_cpus, show_duration};
+use crate::text::shown;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// The uid seen inside where none is written.
+const USER: u32 = 1_000;
+/// `(uid_t) -1`, which the kernel takes to mean "no change".
+const NO_USER: u32 = u32::MAX;
+/// Less does not hold a process and what the kernel keeps for it.
+const MIN_MEMORY_BYTES: u64 = 8 << 20;
+/// What a run gets where none is written, if that is not more than half of the host.
+const MEMORY_BYTES: u64 = 4 << 30;
+/// The kernel grants processor time in steps of a millisecond in a hundred.
+const MIN_CPU_MILLIS: u32 = 10;
+const PROCESSES: u32 = 512;
+const MAX_PROCESSES: u32 = 65_536;
+const DISK_BYTES: u64 = 10 << 30;
+const MIN_DISK_BYTES: u64 = 1 << 20;
+/// An exbibyte: far above any disk, and inside every signed counter of the kernel.
+const MAX_BYTES: u64 = 1 << 60;
+const OPEN_FILES: u32 = 4_096;
+const MAX_OPEN_FILES: u32 = 65_536;
+/// The ceiling of a wall clock.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
 /// What the host and the caller contribute where the spec is silent. Comes in as an argument, so
 /// that the check stays pure.
@@ -10,6 +37,10 @@ use std::time::Duration;
 pub struct Defaults {
     /// Relative host paths of the spec start here (the folder of the file, or the current one).
     pub base: PathBuf,
+    /// The caller's home folder: never shown whole, and HOME inside.
+    pub home: Option<PathBuf>,
+    /// Our own state folder: never shown.
+    pub state: Option<PathBuf>,
     /// Bytes of memory of the host.
     pub host_memory_bytes: u64,
     /// Processors of the host.
@@ -25,15 +56,221 @@ pub struct Defaults {
 pub struct Flaw {
     /// The field, as written in a file: `resources.memory`.
     pub field: &'static str,
+    /// Which entry of a list (or, in name order, of a table) it is about.
+    pub entry: Option<usize>,
     /// What is wrong, with the value in backticks.
     pub what: String,
     /// What to write instead.
     pub remedy: String,
 }
 
+// === impl Envelope ===
+
 impl Envelope {
     /// Reports every flaw at once, so that a caller mends a file in one round.
-    pub fn check(_spec: &EnvelopeSpec, _defaults: &Defaults) -> Result<Self, Vec<Flaw>> {
-        Err(Vec::new())
+    pub fn check(spec: &EnvelopeSpec, defaults: &Defaults) -> Result<Self, Vec<Flaw>> {
+        let mut flaws = Vec::new();
+        let filesystem = check_files::filesystem(&spec.filesystem, defaults, &mut flaws);
+        let privilege = privilege(spec, &mut flaws);
+        let environment = environment(spec, &mut flaws);
+        let resources = resources(spec, defaults, &mut flaws);
+        let cleanup = match spec.cleanup.keep_layer {
+            Some(false) => Cleanup::RemoveAll,
+            Some(true) | None => Cleanup::Remove,
+        };
+        match (flaws.is_empty(), filesystem, resources) {
+            (true, Some(filesystem), Some(resources)) => {
+                Ok(Self { filesystem, network: Network::None, privilege, environment, resources, cleanup })
+            }
+            (true | false, _, _) => Err(flaws),
+        }
     }
+}
+
+// === impl Defaults ===
+
+impl Defaults {
+    /// A host of 8 GiB and four processors, where Ann is at home.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            base: PathBuf::from("/home/ann/work"),
+            home: Some(PathBuf::from("/home/ann")),
+            state: Some(PathBuf::from("/home/ann/.local/state/fumehood")),
+            host_memory_bytes: 8 << 30,
+            host_cpus: 4,
+            timeout: Some(Duration::from_secs(60)),
+            output_bytes: 10 << 20,
+        }
+    }
+}
+
+// === impl Flaw ===
+
+impl Flaw {
+    pub(super) fn new(field: &'static str, what: String, remedy: impl Into<String>) -> Self {
+        Self { field, entry: None, what, remedy: remedy.into() }
+    }
+
+    pub(super) fn at(self, entry: usize) -> Self {
+        Self { entry: Some(entry), ..self }
+    }
+
+    fn quantity(field: &'static str, wrong: &QuantityError) -> Self {
+        Self::new(field, wrong.to_string(), wrong.remedy())
+    }
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.field, self.what, self.remedy)
+    }
+}
+
+fn privilege(spec: &EnvelopeSpec, flaws: &mut Vec<Flaw>) -> Privilege {
+    let uid = spec.privilege.user.unwrap_or(USER);
+    if uid == 0 || uid == NO_USER {
+        let what = match uid {
+            0 => "`0` is root, and there is none inside".to_owned(),
+            uid => format!("`{uid}` is no user"),
+        };
+        flaws.push(Flaw::new("privilege.user", what, "write another uid, such as `1000`"));
+    }
+    Privilege { uid, syscalls: spec.privilege.syscalls.unwrap_or(Syscalls::Default) }
+}
+
+fn environment(spec: &EnvelopeSpec, flaws: &mut Vec<Flaw>) -> Vec<Variable> {
+    let mut seen = BTreeSet::new();
+    let mut variables = Vec::new();
+    for (entry, name) in spec.credentials.env.iter().enumerate() {
+        variable_name("credentials.env", name, flaws, entry);
+        if !seen.insert(name.as_str()) {
+            let what = format!("`{}` is named twice", shown(name));
+            flaws.push(Flaw::new("credentials.env", what, "name it once").at(entry));
+        }
+        variables.push(Variable::Copy(name.clone()));
+    }
+    for (entry, (name, value)) in spec.credentials.set.iter().enumerate() {
+        variable_name("credentials.set", name, flaws, entry);
+        if seen.contains(name.as_str()) {
+            let what = format!("`{}` is both copied from the host and set", shown(name));
+            flaws.push(Flaw::new("credentials.set", what, "keep one of the two").at(entry));
+        }
+        if value.contains('\0') {
+            let what = format!("the value of `{}` holds a NUL", shown(name));
+            flaws.push(Flaw::new("credentials.set", what, "take the NUL out").at(entry));
+        }
+        variables.push(Variable::Set(name.clone(), value.clone()));
+    }
+    variables
+}
+
+fn variable_name(field: &'static str, name: &str, flaws: &mut Vec<Flaw>, entry: usize) {
+    let mut bytes = name.bytes();
+    let first = bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    if !first || !bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        let what = format!("`{}` is not the name of a variable", shown(name));
+        let remedy = "a name is letters, digits and `_`, and does not begin with a digit";
+        flaws.push(Flaw::new(field, what, remedy).at(entry));
+    }
+}
+
+/// `None` only together with a flaw.
+fn resources(spec: &EnvelopeSpec, defaults: &Defaults, flaws: &mut Vec<Flaw>) -> Option<Resources> {
+    let spec = &spec.resources;
+    let host_memory = defaults.host_memory_bytes.clamp(MIN_MEMORY_BYTES, MAX_BYTES);
+    let silent_memory = MEMORY_BYTES.min(host_memory / 2).max(MIN_MEMORY_BYTES);
+    let memory = size("resources.memory", spec.memory.as_deref(), (MIN_MEMORY_BYTES, host_memory), flaws);
+    let cpus = processors(spec.cpus.as_deref(), defaults.host_cpus.max(1), flaws);
+    let processes = count("resources.processes", spec.processes, MAX_PROCESSES, flaws);
+    let disk = size("resources.disk", spec.disk.as_deref(), (MIN_DISK_BYTES, MAX_BYTES), flaws);
+    let file_size = size("resources.file-size", spec.file_size.as_deref(), (1, MAX_BYTES), flaws);
+    let open_files = count("resources.open-files", spec.open_files, MAX_OPEN_FILES, flaws);
+    let timeout = wall_clock(spec.timeout.as_deref(), flaws);
+    let output = size("resources.output", spec.output.as_deref(), (1, MAX_BYTES), flaws);
+    let disk_bytes = disk?.unwrap_or(DISK_BYTES);
+    Some(Resources {
+        memory_bytes: memory?.unwrap_or(silent_memory),
+        cpu_millis: cpus?.unwrap_or_else(|| defaults.host_cpus.max(1).saturating_mul(1_000)),
+        processes: processes?.unwrap_or(PROCESSES),
+        disk_bytes,
+        file_size_bytes: file_size?.unwrap_or(disk_bytes),
+        open_files: open_files?.unwrap_or(OPEN_FILES),
+        timeout: timeout?.or(defaults.timeout.map(|silent| silent.min(MAX_TIMEOUT))),
+        output_bytes: output?.unwrap_or(defaults.output_bytes),
+    })
+}
+
+/// `None` where there was a flaw, `Some(None)` where nothing was written.
+type Written<T> = Option<Option<T>>;
+
+fn size(field: &'static str, text: Option<&str>, range: (u64, u64), flaws: &mut Vec<Flaw>) -> Written<u64> {
+    let Some(text) = text else { return Some(None) };
+    let (least, most) = range;
+    let flaw = match quantity::bytes(text) {
+        Ok(bytes) if bytes < least => Flaw::new(
+            field,
+            format!("`{}` is too little to run anything", shown(text)),
+            format!("write at least `{}`", show_bytes(least)),
+        ),
+        Ok(bytes) if bytes > most => Flaw::new(
+            field,
+            format!("`{}` is more than there can be here", shown(text)),
+            format!("write at most `{}` ({most} bytes)", show_bytes(most)),
+        ),
+        Ok(bytes) => return Some(Some(bytes)),
+        Err(wrong) => Flaw::quantity(field, &wrong),
+    };
+    flaws.push(flaw);
+    None
+}
+
+fn processors(text: Option<&str>, host_cpus: u32, flaws: &mut Vec<Flaw>) -> Written<u32> {
+    let field = "resources.cpus";
+    let Some(text) = text else { return Some(None) };
+    let most = host_cpus.saturating_mul(1_000);
+    let flaw = match quantity::cpu_millis(text) {
+        Ok(millis) if millis < MIN_CPU_MILLIS => Flaw::new(
+            field,
+            format!("`{}` is less than the kernel can grant", shown(text)),
+            format!("write at least `{}`", show_cpus(MIN_CPU_MILLIS)),
+        ),
+        Ok(millis) if millis > most => Flaw::new(
+            field,
+            format!("`{}` is more processors than this host has", shown(text)),
+            format!("write at most `{}`", show_cpus(most)),
+        ),
+        Ok(millis) => return Some(Some(millis)),
+        Err(wrong) => Flaw::quantity(field, &wrong),
+    };
+    flaws.push(flaw);
+    None
+}
+
+fn count(field: &'static str, written: Option<u32>, most: u32, flaws: &mut Vec<Flaw>) -> Written<u32> {
+    match written {
+        None => Some(None),
+        Some(count) if (1..=most).contains(&count) => Some(Some(count)),
+        Some(count) => {
+            let what = format!("`{count}` is out of range");
+            flaws.push(Flaw::new(field, what, format!("write a number from `1` to `{most}`")));
+            None
+        }
+    }
+}
+
+fn wall_clock(text: Option<&str>, flaws: &mut Vec<Flaw>) -> Written<Duration> {
+    let field = "resources.timeout";
+    let Some(text) = text else { return Some(None) };
+    let flaw = match quantity::duration(text) {
+        Ok(time) if time > MAX_TIMEOUT => Flaw::new(
+            field,
+            format!("`{}` is longer than a run may take", shown(text)),
+            format!("write at most `{}`", show_duration(MAX_TIMEOUT)),
+        ),
+        Ok(time) => return Some(Some(time)),
+        Err(wrong) => Flaw::quantity(field, &wrong),
+    };
+    flaws.push(flaw);
+    None
 }

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -146,4 +147,42 @@ pub enum Cleanup {
     Remove,
     /// The layer is removed too: changes can be looked at in the report and not applied.
     RemoveAll,
+}
+
+// === impl WorkspaceMode ===
+
+impl WorkspaceMode {
+    /// The word used for it everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::CopyOnWrite => "copy-on-write",
+            Self::ReadWrite => "read-write",
+        }
+    }
+}
+
+// === impl Cache ===
+
+impl fmt::Display for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Npm => f.write_str("npm"),
+            Self::Pip => f.write_str("pip"),
+            Self::Cargo => f.write_str("cargo"),
+            Self::Directory(at) => write!(f, "{}", at.display()),
+        }
+    }
+}
+
+// === impl Syscalls ===
+
+impl Syscalls {
+    /// The word used for it everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Debug => "debug",
+        }
+    }
 }

@@ -6,17 +6,26 @@
 //! this crate is handed the wire form.
 
 mod check;
+mod check_files;
 mod clauses;
+pub mod file;
+mod layer;
 mod narrow;
+mod paths;
 mod schema;
 mod spec;
+mod wire;
+
+#[cfg(test)]
+mod properties;
 
 pub use check::{Defaults, Flaw};
 pub use clauses::{
-    Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Syscalls, Variable,
-    Workspace, WorkspaceMode,
+    Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Syscalls,
+    Variable, Workspace, WorkspaceMode,
 };
-pub use narrow::NarrowError;
+pub use layer::{LayerError, Layered, found_file, named_file};
+pub use narrow::{NarrowError, Widening};
 pub use schema::json_schema;
 pub use spec::{
     CleanupSpec, CredentialsSpec, EnvelopeSpec, FilesystemSpec, NetworkSpec, PrivilegeSpec, ResourcesSpec,

@@ -1,6 +1,7 @@
 //! The wire form: what a caller may write. Unknown fields are refused when it is read.
 
 use super::clauses::{Syscalls, WorkspaceMode};
+use super::wire;
 use crate::level::{Blast, Level, Trust};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -56,7 +57,9 @@ pub struct NetworkSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct PrivilegeSpec {
-    /// The uid seen inside (1000).
+    /// The uid seen inside; never 0 (1000).
+    #[serde(deserialize_with = "wire::count")]
+    #[schemars(schema_with = "wire::count_schema")]
     pub user: Option<u32>,
     /// `default` or `debug`.
     pub syscalls: Option<Syscalls>,
@@ -72,18 +75,42 @@ pub struct CredentialsSpec {
     pub set: BTreeMap<String, String>,
 }
 
-/// Ceilings. Sizes are `512MiB`, `1.5G`, or bytes; times are `90s`, `5m`.
+/// Ceilings, all finite. Sizes are `512MiB`, `1.5G` or bytes (`K`, `M`, `G`, `T` count in 1024s and
+/// `KB`, `MB`, `GB`, `TB` in 1000s); times are `500ms`, `90s`, `5m`, `1h`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct ResourcesSpec {
+    /// Memory, as a size (4 GiB, or half of the host's where that is less).
+    #[serde(deserialize_with = "wire::amount")]
+    #[schemars(schema_with = "wire::amount_schema")]
     pub memory: Option<String>,
-    /// Processors, as a number such as `1.5`.
+    /// Processors, as a number such as `1.5` (all of the host's).
+    #[serde(deserialize_with = "wire::amount")]
+    #[schemars(schema_with = "wire::amount_schema")]
     pub cpus: Option<String>,
+    /// Processes and threads of the command, at most 65536 (512).
+    #[serde(deserialize_with = "wire::count")]
+    #[schemars(schema_with = "wire::count_schema")]
     pub processes: Option<u32>,
+    /// What may be written to disk and scratch, as a size (10 GiB).
+    #[serde(deserialize_with = "wire::amount")]
+    #[schemars(schema_with = "wire::amount_schema")]
     pub disk: Option<String>,
+    /// The largest single file, as a size (the same as `disk`).
+    #[serde(deserialize_with = "wire::amount")]
+    #[schemars(schema_with = "wire::amount_schema")]
     pub file_size: Option<String>,
+    /// Open files of one process, at most 65536 (4096).
+    #[serde(deserialize_with = "wire::count")]
+    #[schemars(schema_with = "wire::count_schema")]
     pub open_files: Option<u32>,
+    /// Wall clock of one command, as a time, at most 30 days (60 s; none at an interactive terminal).
+    #[serde(deserialize_with = "wire::amount")]
+    #[schemars(schema_with = "wire::amount_schema")]
     pub timeout: Option<String>,
+    /// Output that is forwarded or kept, as a size; what is past it is drained and counted.
+    #[serde(deserialize_with = "wire::amount")]
+    #[schemars(schema_with = "wire::amount_schema")]
     pub output: Option<String>,
 }
 
