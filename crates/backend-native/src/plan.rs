@@ -179,8 +179,8 @@ fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
     let limits = envelope.resources();
     let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
     let watch = |name, detail: String| Mechanism { name, detail, strength: Strength::Watch };
-    let memory = quantity::bytes_text(limits.memory_bytes);
-    let grouped = format!("memory {memory}, {} processes, {} cpu", limits.processes, quantity::cpus_text(limits.cpu_millis));
+    let memory = quantity::show_bytes(limits.memory_bytes);
+    let grouped = format!("memory {memory}, {} processes, {} cpu", limits.processes, quantity::show_cpus(limits.cpu_millis));
     let mut held = match &native.hierarchy {
         Hierarchy::V2 { .. } => vec![kernel("cgroup-v2", grouped)],
         Hierarchy::V1 { .. } => vec![kernel("cgroup-v1", grouped)],
@@ -189,10 +189,10 @@ fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
             watch("resident-memory-watch", format!("all together {memory}, looked at every 50 ms ({why})")),
         ],
     };
-    held.push(kernel("tmpfs-size", format!("scratch {} in memory", quantity::bytes_text(scratch_bytes(envelope)))));
-    held.push(kernel("rlimits", format!("file size {}, {} open files, no core files", quantity::bytes_text(limits.file_size_bytes), limits.open_files)));
+    held.push(kernel("tmpfs-size", format!("scratch {} in memory", quantity::show_bytes(scratch_bytes(envelope)))));
+    held.push(kernel("rlimits", format!("file size {}, {} open files, no core files", quantity::show_bytes(limits.file_size_bytes), limits.open_files)));
     if envelope.filesystem().workspace.as_ref().is_some_and(|workspace| workspace.mode != WorkspaceMode::ReadOnly) {
-        held.push(watch("byte-watch", format!("disk-backed layer {}, looked at every second", quantity::bytes_text(limits.disk_bytes))));
+        held.push(watch("byte-watch", format!("disk-backed layer {}, looked at every second", quantity::show_bytes(limits.disk_bytes))));
     }
     held.push(watch("keeper", "wall clock and output are ended and drained by the keeper".to_owned()));
     held

@@ -64,16 +64,17 @@ impl<'a> RootBuilder<'a> {
 
     /// The operations from the host's root to the guest's, without entering it.
     pub(crate) fn build(mut self, sources: Sources) -> Program {
-        let idmaps = sources.layer(self.placement, &mut self.program);
+        let etc = sources.etc.clone();
+        let overlay = sources.layer(self.placement, &mut self.program);
         self.base();
-        self.system(&sources.etc);
+        self.system(&etc);
         self.devices();
         self.proc();
         self.sys();
         self.scratch();
         self.home();
         self.toolchains();
-        self.workspace(idmaps);
+        self.workspace(overlay);
         self.program
     }
 

@@ -5,7 +5,11 @@
 
 pub mod environment;
 pub mod files;
+mod keeper;
+mod places;
+mod reaper;
 pub mod run;
 pub mod state;
+mod streams;
 pub mod toolchains;
 pub mod trust;

@@ -1,0 +1,158 @@
+//! Where on the host the parts of a run are: its layer, its session's HOME, its caches.
+
+use crate::files::layer::{Layer, LayerError};
+use crate::run::RunRequest;
+use crate::state::State;
+use fumehood_backend::Placement;
+use fumehood_model::envelope::{Cache, Envelope, WorkspaceMode};
+use fumehood_model::id::TaskId;
+use fumehood_sys::dirfd::DirHandle;
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// The places of one run.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) placement: Placement,
+    pub(crate) layer: Option<Layer>,
+    /// The layer's folder, when it is this run's alone.
+    pub(crate) own_layer: Option<PathBuf>,
+}
+
+/// Why a place could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlaceError {
+    #[error("open the workspace `{}`", path.display())]
+    Workspace {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("make the layer of the workspace")]
+    Layer(#[source] LayerError),
+    #[error("the session `{name}` belongs to the workspace `{}`", workspace.display())]
+    OtherWorkspace { name: String, workspace: PathBuf },
+    #[error("make `{}`", path.display())]
+    Folder {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+// === impl Places ===
+
+impl Places {
+    /// Makes what is missing.
+    pub(crate) fn make(state: &State, id: &TaskId, request: &RunRequest) -> Result<Self, PlaceError> {
+        let envelope = &request.envelope;
+        let owner = owner_of(envelope);
+        let session = envelope.filesystem().session.as_ref().map(|name| (name, state.sessions().join(name)));
+        if let Some((_, folder)) = &session {
+            make_folder(folder, None)?;
+        }
+        let home = session.as_ref().map(|(_, folder)| folder.join("home"));
+        if let Some(home) = &home {
+            make_folder(home, owner)?;
+        }
+        let (layer, layer_path) = layer(state, id, envelope, session.as_ref())?.unzip();
+        let placement = Placement {
+            id: id.clone(),
+            shared: state.shared(),
+            layer: layer_path.clone(),
+            home,
+            home_at: request.home_at.clone(),
+            caches: caches(state, envelope, &request.home_at, owner)?,
+            toolchains: request.toolchains.clone(),
+        };
+        let own_layer = layer_path.filter(|_| session.is_none());
+        Ok(Self { placement, layer, own_layer })
+    }
+}
+
+/// The layer of a copy-on-write workspace: the session's, or one of this run's own.
+fn layer(
+    state: &State,
+    id: &TaskId,
+    envelope: &Envelope,
+    session: Option<&(&String, PathBuf)>,
+) -> Result<Option<(Layer, PathBuf)>, PlaceError> {
+    let workspace = envelope.filesystem().workspace.as_ref();
+    let Some(workspace) = workspace.filter(|workspace| workspace.mode == WorkspaceMode::CopyOnWrite) else {
+        return Ok(None);
+    };
+    let source = DirHandle::open(&workspace.source)
+        .map_err(|source| PlaceError::Workspace { path: workspace.source.clone(), source })?;
+    let path = session.map_or_else(|| state.layers().join(id.as_str()), |(_, folder)| folder.join("layer"));
+    let open = |path: &Path| {
+        DirHandle::open(path).map_err(|source| PlaceError::Folder { path: path.to_owned(), source })
+    };
+    if let Some((name, _)) = session.filter(|_| path.join("meta.json").exists()) {
+        let layer = Layer::open_in(open(&path)?, name).map_err(PlaceError::Layer)?;
+        return match layer.workspace() {
+            Ok(_) => Ok(Some((layer, path))),
+            Err(_) => Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace: layer.meta.workspace() }),
+        };
+    }
+    make_folder(&path, None)?;
+    let layer = Layer::create_in(open(&path)?, id, &workspace.source, &source).map_err(PlaceError::Layer)?;
+    Ok(Some((layer, path)))
+}
+
+/// Host folder and guest path of each cache. One per project and kind: nothing that one project's code
+/// wrote is read by another's.
+fn caches(
+    state: &State,
+    envelope: &Envelope,
+    home: &Path,
+    owner: Option<(u32, u32)>,
+) -> Result<Vec<(PathBuf, PathBuf)>, PlaceError> {
+    let project = envelope.filesystem().workspace.as_ref().map(|workspace| workspace.source.clone());
+    let project = project.or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    let place = |cache: &Cache| {
+        let guest = match cache {
+            Cache::Npm => home.join(".npm"),
+            Cache::Pip => home.join(".cache/pip"),
+            Cache::Cargo => home.join(".cargo/registry"),
+            Cache::Directory(path) => path.clone(),
+        };
+        let mut hash = Sha256::new();
+        for part in [&project, &guest] {
+            hash.update(part.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+        }
+        let key: String = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let host = state.caches().join(key);
+        make_folder(&host, owner)?;
+        Ok((host, guest))
+    };
+    envelope.filesystem().caches.iter().map(place).collect()
+}
+
+/// Folders that the sandbox writes belong to whom its workspace belongs to.
+fn owner_of(envelope: &Envelope) -> Option<(u32, u32)> {
+    let workspace = envelope.filesystem().workspace.as_ref()?;
+    let meta = fs::metadata(&workspace.source).ok()?;
+    Some((meta.uid(), meta.gid()))
+}
+
+fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> Result<(), PlaceError> {
+    let failed = |source| PlaceError::Folder { path: path.to_owned(), source };
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(source) => Err(failed(source)),
+        Ok(()) => match owner.filter(|_| fumehood_sys::host::euid() == 0) {
+            Some((uid, gid)) => std::os::unix::fs::chown(path, Some(uid), Some(gid)).map_err(failed),
+            None => Ok(()),
+        },
+    }
+}
+
+/// Removes a layer of one run, with nothing followed out of it.
+pub(crate) fn remove_layer(path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    crate::files::discard::remove_tree(&DirHandle::open(parent)?, name)
+}
