@@ -1,0 +1,179 @@
+//! Ceilings for what one line can hold. Every field that others fill is cut here, in one place, so a
+//! line is never longer than a reader takes, whatever an argument list or a file name holds.
+
+use crate::digest::Digest;
+use crate::text::cut;
+use fumehood_model::ending::{Ending, Hit};
+use fumehood_model::event::Event;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// All arguments of one command together, and all names of variables.
+pub(crate) const LIST_LIMIT_BYTES: usize = 8 << 10;
+/// A list has at most so many items: an empty one takes room too.
+const LIST_LIMIT_ITEMS: usize = 1024;
+/// A path, or a sentence.
+pub(crate) const TEXT_LIMIT_BYTES: usize = 4 << 10;
+/// An envelope, or an enforcement, as JSON. An ordinary one has about 2 KiB.
+const VALUE_LIMIT_BYTES: usize = 64 << 10;
+/// Kinds of hits in one ending. There are fewer unless somebody makes them up.
+const HIT_LIMIT: usize = 64;
+
+/// The event with every field within its ceiling.
+pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
+    let mut event = Cow::Borrowed(event);
+    match event.as_ref() {
+        Event::Launched { level, reason, envelope, enforcement } => {
+            if too_long(level) || too_long(reason) || too_big(envelope) || too_big(enforcement) {
+                let (level, reason) = (short(level), short(reason));
+                let (envelope, enforcement) = (small(envelope), small(enforcement));
+                event = Cow::Owned(Event::Launched { level, reason, envelope, enforcement });
+            }
+        }
+        Event::ExecStarted { argv, cwd, env_names, terminal } => {
+            if too_many(argv) || too_many(env_names) || too_long(cwd) {
+                let (argv, env_names, cwd) = (few(argv), few(env_names), short(cwd));
+                event = Cow::Owned(Event::ExecStarted { argv, cwd, env_names, terminal: *terminal });
+            }
+        }
+        Event::FileIn { source, at, bytes } => {
+            if too_long(source) || too_long(at) {
+                event = Cow::Owned(Event::FileIn { source: short(source), at: short(at), bytes: *bytes });
+            }
+        }
+        Event::FileOut { path, bytes, sha256 } => {
+            if too_long(path) || too_long(sha256) {
+                let (path, sha256) = (short(path), short(sha256));
+                event = Cow::Owned(Event::FileOut { path, bytes: *bytes, sha256 });
+            }
+        }
+        Event::FileApplied { path, change, bytes } => {
+            if too_long(path) || too_long(change) {
+                let (path, change) = (short(path), short(change));
+                event = Cow::Owned(Event::FileApplied { path, change, bytes: *bytes });
+            }
+        }
+        Event::FileRefused { path, why } => {
+            if too_long(path) || too_long(why) {
+                event = Cow::Owned(Event::FileRefused { path: short(path), why: short(why) });
+            }
+        }
+        Event::ExecEnded { ending, hits, usage, changes, collected } => {
+            if hits.len() > HIT_LIMIT || hits.iter().any(|hit| too_long(&hit.detail)) || wordy(ending) {
+                event = Cow::Owned(Event::ExecEnded {
+                    ending: brief(ending),
+                    hits: fewer(hits),
+                    usage: *usage,
+                    changes: *changes,
+                    collected: *collected,
+                });
+            }
+        }
+        Event::LayerDiscarded {} | Event::Closed {} => {}
+    }
+    event
+}
+
+fn too_long(text: &str) -> bool {
+    text.len() > TEXT_LIMIT_BYTES
+}
+
+fn short(text: &str) -> String {
+    if too_long(text) { cut(text, TEXT_LIMIT_BYTES) } else { text.to_owned() }
+}
+
+fn too_many(list: &[String]) -> bool {
+    list.len() > LIST_LIMIT_ITEMS || list.iter().map(String::len).sum::<usize>() > LIST_LIMIT_BYTES
+}
+
+/// As many items from the front as fit, then one that vouches for all: its length is that of every
+/// item with a NUL after each, and so is its digest.
+fn few(list: &[String]) -> Vec<String> {
+    if !too_many(list) {
+        return list.to_vec();
+    }
+    let mut kept = Vec::new();
+    let mut room = LIST_LIMIT_BYTES;
+    for item in list.iter().take(LIST_LIMIT_ITEMS) {
+        if item.len() > room {
+            kept.push(cut(item, room));
+            break;
+        }
+        room -= item.len();
+        kept.push(item.clone());
+    }
+    let whole: Vec<u8> = list.iter().flat_map(|item| item.bytes().chain([0])).collect();
+    kept.push(format!("… ({} items, {} bytes, sha256 {})", list.len(), whole.len(), Digest::of(&whole)));
+    kept
+}
+
+/// Bounds the size without writing the value out: each node counts for what it needs at least.
+fn too_big(value: &Value) -> bool {
+    fn weigh(value: &Value, room: &mut usize) -> Option<()> {
+        let own = match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+            Value::String(text) => text.len().saturating_add(2),
+            Value::Array(items) => {
+                items.iter().try_for_each(|item| weigh(item, room))?;
+                2
+            }
+            Value::Object(members) => members
+                .iter()
+                .try_for_each(|(name, member)| {
+                    *room = room.checked_sub(name.len().saturating_add(4))?;
+                    weigh(member, room)
+                })
+                .map(|()| 2)?,
+        };
+        *room = room.checked_sub(own)?;
+        Some(())
+    }
+    let mut room = VALUE_LIMIT_BYTES;
+    weigh(value, &mut room).is_none()
+}
+
+fn small(value: &Value) -> Value {
+    if !too_big(value) {
+        return value.clone();
+    }
+    let whole = value.to_string();
+    json!({ "cut": true, "bytes": whole.len(), "sha256": Digest::of(whole.as_bytes()) })
+}
+
+fn fewer(hits: &[Hit]) -> Vec<Hit> {
+    let mut kept: Vec<Hit> =
+        hits.iter().take(HIT_LIMIT).map(|hit| Hit { detail: short(&hit.detail), ..hit.clone() }).collect();
+    if let Some(last) = kept.last_mut()
+        && let Some(rest) = hits.get(HIT_LIMIT..).filter(|rest| !rest.is_empty())
+    {
+        let all: String = rest.iter().flat_map(|hit| [hit.detail.as_str(), "\0"]).collect();
+        last.detail =
+            format!("{}… (and {} more, sha256 {})", last.detail, rest.len(), Digest::of(all.as_bytes()));
+        last.count = rest.iter().fold(last.count, |sum, hit| sum.saturating_add(hit.count));
+    }
+    kept
+}
+
+fn wordy(ending: &Ending) -> bool {
+    match ending {
+        Ending::Signalled { name, .. } | Ending::Killed { name, .. } => too_long(name),
+        Ending::OutOfMemory { limit, .. } | Ending::LimitPassed { limit, .. } => too_long(limit),
+        Ending::NotStarted { step, why, remedy } => too_long(step) || too_long(why) || too_long(remedy),
+        Ending::Exited { .. } | Ending::TimedOut { .. } | Ending::Halted | Ending::Lost => false,
+    }
+}
+
+fn brief(ending: &Ending) -> Ending {
+    let mut ending = ending.clone();
+    match &mut ending {
+        Ending::Signalled { name, .. } | Ending::Killed { name, .. } => *name = short(name),
+        Ending::OutOfMemory { limit, .. } | Ending::LimitPassed { limit, .. } => *limit = short(limit),
+        Ending::NotStarted { step, why, remedy } => {
+            for text in [step, why, remedy] {
+                *text = short(text);
+            }
+        }
+        Ending::Exited { .. } | Ending::TimedOut { .. } | Ending::Halted | Ending::Lost => {}
+    }
+    ending
+}

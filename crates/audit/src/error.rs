@@ -1,0 +1,42 @@
+//! Why a record can not be written.
+
+use fumehood_model::id::TaskId;
+use std::path::PathBuf;
+
+/// Why an act was not recorded. The act must not happen then.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("open `{}`", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("write `{}`", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("make a record for task `{task}`, which has one")]
+    Exists { task: TaskId },
+    #[error("add to the record of task `{task}`, which is still running")]
+    Live { task: TaskId },
+    #[error("add to the record of task `{task}`, which the index does not name")]
+    Unknown { task: TaskId },
+    #[error(
+        "add to the record of task `{task}`, which is broken at line {seq}: {what}; see `fumehood audit verify`"
+    )]
+    Broken { task: TaskId, seq: u64, what: String },
+    #[error("add to the record of task `{task}` after a write to it failed")]
+    Poisoned { task: TaskId },
+    #[error("add to the record of task `{task}`, which has reached {limit_bytes} bytes")]
+    Full { task: TaskId, limit_bytes: u64 },
+    #[error("add to `{}`, which was removed or replaced", path.display())]
+    Replaced { path: PathBuf },
+    #[error(
+        "add to `{}`, which is damaged; keep it, move the records folder away, and a new record starts",
+        path.display()
+    )]
+    Damaged { path: PathBuf },
+}

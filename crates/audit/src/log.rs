@@ -1,0 +1,204 @@
+//! Writing one task's record.
+
+use crate::cap::capped;
+use crate::digest::Head;
+use crate::error::RecordError;
+use crate::index::{Entry, Index};
+use crate::line::{self, Place};
+use crate::open;
+use crate::proof::{self, TaskState};
+use fumehood_model::event::Event;
+use fumehood_model::id::TaskId;
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A record grows no further, so that a reader's memory is bounded.
+pub(crate) const TASK_LIMIT_BYTES: u64 = 256 << 20;
+/// `verify` holds a file's lock for a moment to see whether the task lives. So often, a millisecond
+/// apart, is the lock tried before a task counts as live.
+const LOCK_TRIES: u32 = 50;
+
+/// The record of one task, open to be added to. Its file is locked as long as this value lives, in
+/// whichever process: a forked process that should not count as the task's life drops its copy.
+///
+/// Dropped without [`TaskLog::close`], the task reads as lost, which is what it then is.
+#[derive(Debug)]
+pub struct TaskLog {
+    task: TaskId,
+    path: PathBuf,
+    file: File,
+    index: Index,
+    head: Head,
+    length: u64,
+    buffer: Vec<u8>,
+    cause: Option<&'static str>,
+    poisoned: bool,
+}
+
+// === impl TaskLog ===
+
+impl TaskLog {
+    /// Opens the record of a new task: its file, locked, then the index's opening line. `at_ms` is
+    /// milliseconds since 1970, here and below.
+    pub fn open(records: &Path, task: &TaskId, at_ms: u64) -> Result<Self, RecordError> {
+        let path = open::task_path(records, task);
+        let file = open::create(&path).map_err(|source| {
+            if source.kind() == ErrorKind::AlreadyExists {
+                RecordError::Exists { task: task.clone() }
+            } else {
+                RecordError::Open { path: path.clone(), source }
+            }
+        })?;
+        let opened = file
+            .lock()
+            .map_err(|source| RecordError::Write { path: path.clone(), source })
+            .and_then(|()| Index::open(records))
+            .and_then(|mut index| Ok((index.append(at_ms, task, &Entry::Opened {})?, index)));
+        match opened {
+            Ok((opening, index)) => {
+                let head = Head::of_task(task, &opening.hash);
+                Ok(Self::new(task.clone(), path, file, index).at(head, 0))
+            }
+            Err(error) => {
+                // The index does not name the file, and it is empty: nothing is lost with it.
+                let _ = std::fs::remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Goes on with the record of a task that has ended, or was lost: checks it, opens it again in
+    /// the index, and seals what a crash left at its end.
+    pub fn reopen(records: &Path, task: &TaskId, at_ms: u64) -> Result<Self, RecordError> {
+        let path = open::task_path(records, task);
+        let file = open::append(&path).map_err(|source| {
+            if source.kind() == ErrorKind::NotFound {
+                RecordError::Unknown { task: task.clone() }
+            } else {
+                RecordError::Open { path: path.clone(), source }
+            }
+        })?;
+        lock(&file, task, &path)?;
+        let read = |source| RecordError::Open { path: path.clone(), source };
+        let proof = proof::of_task(records, task, &file).map_err(read)?;
+        let Some(proof) = proof else { return Err(RecordError::Unknown { task: task.clone() }) };
+        if let TaskState::Broken { seq, what } = proof.state {
+            return Err(RecordError::Broken { task: task.clone(), seq, what });
+        }
+        let mut index = Index::open(records)?;
+        let entry = Entry::Reopened { lines: proof.head.lines, head: proof.head.hash };
+        index.append(at_ms, task, &entry)?;
+        let length = file.metadata().map_err(read)?.len();
+        let mut log = Self::new(task.clone(), path, file, index).at(proof.head, length);
+        if let Some(torn) = proof.torn {
+            if torn.open {
+                log.buffer.push(b'\n');
+            }
+            let place = Place { at_ms, task: Some(&log.task), head: log.head };
+            let written = line::write(&mut log.buffer, &place, &torn.seal);
+            log.land(written)?;
+        }
+        Ok(log)
+    }
+
+    /// The task whose record this is.
+    pub fn task(&self) -> &TaskId {
+        &self.task
+    }
+
+    /// How far the record has come.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Writes one event. On an error nothing of it stands in the record, and nothing more can be
+    /// added: the act must not happen.
+    pub fn append(&mut self, at_ms: u64, event: &Event) -> Result<(), RecordError> {
+        self.append_all(at_ms, std::slice::from_ref(event))
+    }
+
+    /// Writes several events at once, all or none.
+    pub fn append_all(&mut self, at_ms: u64, events: &[Event]) -> Result<(), RecordError> {
+        self.buffer.clear();
+        let mut head = Ok(self.head);
+        for event in events {
+            head = head.and_then(|head| {
+                let place = Place { at_ms, task: Some(&self.task), head };
+                line::write(&mut self.buffer, &place, capped(event).as_ref())
+            });
+            if let Event::ExecEnded { ending, .. } = event {
+                self.cause = Some(ending.cause());
+            }
+        }
+        self.land(head)
+    }
+
+    /// Makes everything so far last through a power cut.
+    pub fn sync(&self) -> Result<(), RecordError> {
+        self.file.sync_data().map_err(|source| RecordError::Write { path: self.path.clone(), source })?;
+        self.index.sync()
+    }
+
+    /// Writes the last line, and the line that closes the file in the index.
+    pub fn close(mut self, at_ms: u64) -> Result<(), RecordError> {
+        self.append(at_ms, &Event::Closed {})?;
+        let cause = self.cause.map(str::to_owned);
+        let entry = Entry::Closed { lines: self.head.lines, head: self.head.hash, cause };
+        self.index.append(at_ms, &self.task, &entry)?;
+        Ok(())
+    }
+
+    fn new(task: TaskId, path: PathBuf, file: File, index: Index) -> Self {
+        let (head, buffer) = (Head::of_index(), Vec::with_capacity(8 << 10));
+        Self { task, path, file, index, head, length: 0, buffer, cause: None, poisoned: false }
+    }
+
+    fn at(mut self, head: Head, length: u64) -> Self {
+        self.head = head;
+        self.length = length;
+        self
+    }
+
+    /// Writes the buffer, which leads to `head`.
+    fn land(&mut self, head: std::io::Result<Head>) -> Result<(), RecordError> {
+        if self.poisoned {
+            return Err(RecordError::Poisoned { task: self.task.clone() });
+        }
+        // Whatever fails from here on closes the log.
+        self.poisoned = true;
+        let failed = |source| RecordError::Write { path: self.path.clone(), source };
+        let head = head.map_err(failed)?;
+        let length = self.length.saturating_add(u64::try_from(self.buffer.len()).unwrap_or(u64::MAX));
+        if length > TASK_LIMIT_BYTES {
+            return Err(RecordError::Full { task: self.task.clone(), limit_bytes: TASK_LIMIT_BYTES });
+        }
+        if let Err(source) = self.file.write_all(&self.buffer) {
+            // Back to the last whole line. If that fails too, the torn line shows, and is sealed.
+            let _ = self.file.set_len(self.length);
+            return Err(failed(source));
+        }
+        self.head = head;
+        self.length = length;
+        self.poisoned = false;
+        Ok(())
+    }
+}
+
+fn lock(file: &File, task: &TaskId, path: &Path) -> Result<(), RecordError> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => {
+                let replaced = file.metadata().map_or(true, |found| found.nlink() == 0);
+                return if replaced { Err(RecordError::Replaced { path: path.to_owned() }) } else { Ok(()) };
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::Error(source)) => {
+                return Err(RecordError::Write { path: path.to_owned(), source });
+            }
+        }
+    }
+    Err(RecordError::Live { task: task.clone() })
+}

@@ -1,0 +1,4 @@
+//! The record as its callers and its attackers meet it.
+
+mod kit;
+mod write;
