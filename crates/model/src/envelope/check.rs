@@ -274,3 +274,66 @@ fn wall_clock(text: Option<&str>, flaws: &mut Vec<Flaw>) -> Written<Duration> {
     flaws.push(flaw);
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CredentialsSpec, PrivilegeSpec, ResourcesSpec};
+    use super::*;
+
+    #[test]
+    fn silence_has_finite_ceilings() {
+        let envelope =
+            Envelope::check(&EnvelopeSpec::default(), &Defaults::for_tests()).expect("silence is good");
+        let held = envelope.resources();
+        assert_eq!((held.memory_bytes, held.cpu_millis, held.processes), (4 << 30, 4_000, 512));
+        assert_eq!((held.disk_bytes, held.file_size_bytes, held.open_files), (10 << 30, 10 << 30, 4_096));
+        assert_eq!(held.timeout, Some(Duration::from_secs(60)));
+        assert_eq!(envelope.privilege().uid, 1_000);
+        let small = Defaults { host_memory_bytes: 2 << 30, ..Defaults::for_tests() };
+        let envelope = Envelope::check(&EnvelopeSpec::default(), &small).expect("silence is good");
+        assert_eq!(envelope.resources().memory_bytes, 1 << 30);
+    }
+
+    #[test]
+    fn every_flaw_is_found_at_once() {
+        let text = |text: &str| Some(text.to_owned());
+        let spec = EnvelopeSpec {
+            privilege: PrivilegeSpec { user: Some(0), ..PrivilegeSpec::default() },
+            credentials: CredentialsSpec {
+                env: vec!["A".to_owned(), "A=B".to_owned(), "A".to_owned()],
+                set: [("A".to_owned(), "x\0".to_owned())].into(),
+            },
+            resources: ResourcesSpec {
+                memory: text("9G"),
+                cpus: text("4.5"),
+                processes: Some(0),
+                disk: text("1K"),
+                file_size: text("-1"),
+                open_files: Some(65_537),
+                timeout: text("31d"),
+                output: text("0"),
+            },
+            ..EnvelopeSpec::default()
+        };
+        let flaws = Envelope::check(&spec, &Defaults::for_tests()).expect_err("all of it is wrong");
+        let fields: Vec<_> = flaws.iter().map(|flaw| flaw.field).collect();
+        assert_eq!(
+            fields,
+            [
+                "privilege.user",
+                "credentials.env",
+                "credentials.env",
+                "credentials.set",
+                "credentials.set",
+                "resources.memory",
+                "resources.cpus",
+                "resources.processes",
+                "resources.disk",
+                "resources.file-size",
+                "resources.open-files",
+                "resources.timeout",
+                "resources.output",
+            ]
+        );
+    }
+}

@@ -204,3 +204,103 @@ fn one_thing_a_place(places: &[Place], flaws: &mut Vec<Flaw>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> FilesystemSpec {
+        FilesystemSpec::default()
+    }
+
+    fn texts(entries: &[&str]) -> Vec<String> {
+        entries.iter().map(|entry| (*entry).to_owned()).collect()
+    }
+
+    fn checked(spec: &FilesystemSpec) -> Result<Filesystem, Vec<Flaw>> {
+        let mut flaws = Vec::new();
+        filesystem(spec, &Defaults::for_tests(), &mut flaws).ok_or(flaws)
+    }
+
+    #[test]
+    fn the_silent_clause_gives_nothing() {
+        let files = checked(&spec()).expect("silence is good");
+        assert!(files.root == Root::HostSystem && files.workspace.is_none() && files.mounts.is_empty());
+        assert!(files.inputs.is_empty() && files.output.is_none() && files.caches.is_empty());
+    }
+
+    #[test]
+    fn views_and_inputs_have_their_places() {
+        let files = checked(&FilesystemSpec {
+            read_only: texts(&["/srv/a", "../lib", "b:/data/b", "b:c"]),
+            inputs: texts(&["/srv/data.csv", "x:in/x.csv"]),
+            ..spec()
+        })
+        .expect("all are good");
+        let places: Vec<_> = files.mounts.iter().map(|mount| mount.at.to_str()).collect();
+        assert_eq!(places, [Some("/srv/a"), Some("/home/ann/lib"), Some("/data/b"), Some("/workspace/c")]);
+        let places: Vec<_> = files.inputs.iter().map(|input| input.at.to_str()).collect();
+        assert_eq!(places, [Some("/workspace/data.csv"), Some("/workspace/in/x.csv")]);
+    }
+
+    #[test]
+    fn two_things_never_share_a_place() {
+        for (read_only, inputs, caches) in [
+            (texts(&["/a:/x", "/b:/x"]), texts(&[]), texts(&[])),
+            (texts(&["/a:/x"]), texts(&["/b:/x"]), texts(&[])),
+            (texts(&[]), texts(&["/b:/x", "/c:/x/y"]), texts(&[])),
+            (texts(&["/a:/x/y"]), texts(&["/b:/x"]), texts(&[])),
+            (texts(&["/a:/x"]), texts(&["/b:/x/y"]), texts(&[])),
+            (texts(&["/a:/x"]), texts(&[]), texts(&["/x"])),
+            (texts(&[]), texts(&[]), texts(&["npm", "npm"])),
+        ] {
+            let wrong = checked(&FilesystemSpec { read_only, inputs, caches, ..spec() });
+            assert_eq!(wrong.as_ref().map_err(Vec::len), Err(1), "{wrong:?}");
+        }
+        let near = FilesystemSpec { read_only: texts(&["/a:/x", "/b:/x/y", "/c:/xy"]), ..spec() };
+        assert!(checked(&near).is_ok());
+    }
+
+    #[test]
+    fn inputs_never_write_to_the_host() {
+        let with = |mode, inputs: &[&str]| {
+            let workspace = Some(".".to_owned());
+            checked(&FilesystemSpec {
+                workspace,
+                workspace_mode: Some(mode),
+                inputs: texts(inputs),
+                ..spec()
+            })
+        };
+        assert!(with(WorkspaceMode::CopyOnWrite, &["/srv/x"]).is_ok());
+        assert!(with(WorkspaceMode::ReadOnly, &["/srv/x"]).is_err());
+        assert!(with(WorkspaceMode::ReadWrite, &["/srv/x"]).is_err());
+        assert!(with(WorkspaceMode::ReadWrite, &["/srv/x:/input/x"]).is_ok());
+    }
+
+    #[test]
+    fn outputs_do_not_go_round_apply() {
+        let with = |output: &str| {
+            checked(&FilesystemSpec {
+                workspace: Some(".".to_owned()),
+                output: Some(output.to_owned()),
+                ..spec()
+            })
+        };
+        for bad in [".", "./x/..", "/home/ann/work"] {
+            assert!(with(bad).is_err(), "{bad}");
+        }
+        assert!(with("out").is_ok() && with("/srv/out").is_ok());
+    }
+
+    #[test]
+    fn names_of_sessions_and_caches_are_plain() {
+        for bad in ["", ".", "..", "../x", "A", "-x", "a/b", "é", "a\0", &"a".repeat(65)] {
+            assert!(checked(&FilesystemSpec { session: Some(bad.to_owned()), ..spec() }).is_err(), "{bad:?}");
+        }
+        assert!(checked(&FilesystemSpec { session: Some("a.b_c-9".to_owned()), ..spec() }).is_ok());
+        for bad in ["yarn", "", "/", "/proc", "/tmp", "relative"] {
+            assert!(checked(&FilesystemSpec { caches: texts(&[bad]), ..spec() }).is_err(), "{bad:?}");
+        }
+    }
+}

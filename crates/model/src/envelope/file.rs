@@ -71,28 +71,50 @@ pub struct FileFlaw {
 }
 
 /// Reads a file. Reports every syntax error; or else every unknown field and every wrong type. What
-/// the values mean is judged by [`Located::check`].
+/// the values mean is judged by [`Located::check`]; [`read`] does both.
 pub fn parse(text: &str) -> Result<Located, Vec<FileFlaw>> {
+    let (located, flaws) = parse_what_can_be(text);
+    if flaws.is_empty() { Ok(located) } else { Err(in_order(flaws)) }
+}
+
+/// Reads and checks a file that stands in `folder`, and reports every flaw of either kind at once.
+/// The result is rebased: ready for [`super::named_file`] and [`super::found_file`].
+pub fn read(text: &str, folder: &Path, defaults: &Defaults) -> Result<Located, Vec<FileFlaw>> {
+    let (located, mut flaws) = parse_what_can_be(text);
+    let located = located.rebased(folder);
+    flaws.extend(located.check(defaults).err().unwrap_or_default());
+    if flaws.is_empty() { Ok(located) } else { Err(in_order(flaws)) }
+}
+
+/// The fields that could be read, and the flaws of the others.
+fn parse_what_can_be(text: &str) -> (Located, Vec<FileFlaw>) {
+    let nothing = || Located { spec: EnvelopeSpec::default(), lines: BTreeMap::new() };
     if text.len() > MAX_BYTES {
         let what = format!("the file has {} bytes, and {MAX_BYTES} is the most", text.len());
-        return Err(vec![FileFlaw::whole(what, "an envelope fits on a page")]);
+        return (nothing(), vec![FileFlaw::whole(what, "an envelope fits on a page")]);
     }
     let lines = Lines::of(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        return Err(syntax_flaws(&errors, &lines));
+        return (nothing(), syntax_flaws(&errors, &lines));
     }
+    let span = document.span();
     let mut reading = Reading { lines, places: BTreeMap::new(), flaws: Vec::new(), unknown: BTreeSet::new() };
-    reading.table(&mut Vec::new(), document.get_ref());
+    let good = reading.table(&mut Vec::new(), document.get_ref());
     let Reading { lines: _, places, mut flaws, unknown: _ } = reading;
-    if flaws.is_empty() {
-        return EnvelopeSpec::deserialize(Deserializer::from(document))
-            .map(|spec| Located { spec, lines: places })
-            .map_err(|error| vec![FileFlaw::whole(cut(error.message(), SENTENCE_CHARS), SCHEMA)]);
+    match EnvelopeSpec::deserialize(Deserializer::from(Spanned::new(span, good))) {
+        Ok(spec) => (Located { spec, lines: places }, flaws),
+        Err(error) => {
+            flaws.push(FileFlaw::whole(cut(error.message(), SENTENCE_CHARS), SCHEMA));
+            (nothing(), flaws)
+        }
     }
+}
+
+fn in_order(mut flaws: Vec<FileFlaw>) -> Vec<FileFlaw> {
     flaws.sort_by_key(|flaw| flaw.line);
     flaws.truncate(MAX_FLAWS);
-    Err(flaws)
+    flaws
 }
 
 // === impl Located ===
@@ -217,18 +239,22 @@ struct Reading {
 type Trail<'a> = Vec<(&'a str, Range<usize>)>;
 
 impl Reading {
-    fn table<'a>(&mut self, trail: &mut Trail<'a>, table: &'a DeTable<'_>) {
+    /// Reads what is in `table`, and answers with the part of it that is good.
+    fn table<'a, 'i>(&mut self, trail: &mut Trail<'a>, table: &'a DeTable<'i>) -> DeTable<'i> {
+        let mut good = DeTable::new();
         for (key, value) in table {
             trail.push((key.get_ref().as_ref(), key.span()));
             let name = dotted(trail);
             self.places.insert(name.clone(), self.lines.at(&key.span()));
-            match value.get_ref() {
-                DeValue::Table(inner) if !inner.is_empty() => self.table(trail, inner),
+            let kept = match value.get_ref() {
+                DeValue::Table(inner) if !inner.is_empty() => {
+                    Some(Spanned::new(value.span(), DeValue::Table(self.table(trail, inner))))
+                }
                 DeValue::Array(entries) => {
                     for (index, entry) in entries.iter().enumerate() {
                         self.places.insert(format!("{name}[{index}]"), self.lines.at(&entry.span()));
                     }
-                    self.leaf(trail, value);
+                    self.leaf(trail, value)
                 }
                 DeValue::Table(_)
                 | DeValue::String(_)
@@ -236,21 +262,29 @@ impl Reading {
                 | DeValue::Float(_)
                 | DeValue::Boolean(_)
                 | DeValue::Datetime(_) => self.leaf(trail, value),
+            };
+            // A section of which nothing is left may be one that there is not.
+            let empty =
+                |kept: &Spanned<DeValue<'_>>| kept.get_ref().as_table().is_some_and(DeTable::is_empty);
+            if let Some(kept) = kept.filter(|kept| !empty(kept)) {
+                good.insert(key.clone(), kept);
             }
             trail.pop();
         }
+        good
     }
 
     /// Reads one value as if it stood alone in the file, so that one flaw does not hide another.
-    fn leaf(&mut self, trail: &Trail<'_>, value: &Spanned<DeValue<'_>>) {
-        let alone = trail.iter().rev().fold(value.clone(), |inner, (name, span)| {
+    fn leaf<'i>(&mut self, trail: &Trail<'_>, value: &Spanned<DeValue<'i>>) -> Option<Spanned<DeValue<'i>>> {
+        let mut alone = value.clone();
+        for (name, span) in trail.iter().rev() {
             let mut table = DeTable::new();
-            table.insert(Spanned::new(span.clone(), (*name).into()), inner);
-            Spanned::new(value.span(), DeValue::Table(table))
-        });
-        let DeValue::Table(document) = alone.into_inner() else { return };
+            table.insert(Spanned::new(span.clone(), (*name).to_owned().into()), alone);
+            alone = Spanned::new(value.span(), DeValue::Table(table));
+        }
+        let DeValue::Table(document) = alone.into_inner() else { return None };
         let read = EnvelopeSpec::deserialize(Deserializer::from(Spanned::new(value.span(), document)));
-        let Err(error) = read else { return };
+        let Err(error) = read else { return Some(value.clone()) };
         match unknown(trail) {
             Some(depth) => self.unknown_field(trail, depth),
             None => self.flaws.push(FileFlaw {
@@ -260,6 +294,7 @@ impl Reading {
                 remedy: SCHEMA.to_owned(),
             }),
         }
+        None
     }
 
     fn unknown_field(&mut self, trail: &Trail<'_>, depth: usize) {
@@ -330,4 +365,139 @@ fn distance(one: &str, other: &str) -> usize {
 
 fn dotted(trail: &[(&str, Range<usize>)]) -> String {
     trail.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flaws(text: &str) -> Vec<String> {
+        let read = read(text, Path::new("/home/ann/work"), &Defaults::for_tests());
+        read.expect_err("the file is flawed").iter().map(|flaw| flaw.in_file("fumehood.toml")).collect()
+    }
+
+    fn assert_flaws(text: &str, expected: &[&str]) {
+        let found = flaws(text);
+        let alike = |(found, wanted): (&String, &&str)| found.starts_with(wanted);
+        assert!(
+            found.len() == expected.len() && found.iter().zip(expected).all(alike),
+            "for\n{text}\nfound\n{}",
+            found.join("\n")
+        );
+    }
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let text = "level = \"container\"\n[filesystem]\nworkspace = \".\"\nread-only = [\"../lib:/lib/x\"]\n\
+                    inputs = [\"in:put.csv:/data/put.csv\", \"a.txt\"]\n[resources]\nmemory = 536870912\ncpus = 1.5\n\
+                    processes = 64\ntimeout = \"5m\"\n[credentials]\nenv = [\"LANG\"]\nset = { MODE = \"test\" }\n";
+        let file = read(text, Path::new("/home/ann/a:b"), &Defaults::for_tests()).expect("the file is good");
+        let envelope = file.check(&Defaults::for_tests()).expect("it was checked");
+        let files = envelope.filesystem();
+        let sources: Vec<_> =
+            files.inputs.iter().map(|input| (input.source.to_str(), input.at.to_str())).collect();
+        assert_eq!(
+            sources,
+            [
+                (Some("/home/ann/a:b/in:put.csv"), Some("/data/put.csv")),
+                (Some("/home/ann/a:b/a.txt"), Some("/workspace/a.txt"))
+            ]
+        );
+        assert_eq!(envelope.resources().memory_bytes, 512 << 20);
+        assert_eq!(envelope.resources().cpu_millis, 1_500);
+        assert_eq!(file.line("resources.cpus", None), Some(8));
+        assert_eq!(file.line("filesystem.inputs", Some(1)), Some(5));
+    }
+
+    #[test]
+    fn every_flaw_is_reported_at_once_and_with_its_line() {
+        assert_flaws(
+            "[resources]\nmemory = \"0\"\ncpus = 9\nmem = 1\nprocesses = \"many\"\n[filesystem]\ninputs = [\n  \"a\",\n  \
+             \"/proc/1\",\n]\nread_only = []\n",
+            &[
+                "fumehood.toml:2: resources.memory: `0` is not a size: it must be more than zero; write a size such as",
+                "fumehood.toml:3: resources.cpus: `9` is more processors than this host has; write at most `4`",
+                "fumehood.toml:4: there is no field `mem` in `[resources]`; did you mean `memory`?",
+                "fumehood.toml:5: resources.processes: invalid type: string \"many\", expected a whole number",
+                "fumehood.toml:9: filesystem.inputs: `/proc/1` can not be shown inside",
+                "fumehood.toml:11: there is no field `read_only` in `[filesystem]`; did you mean `read-only`?",
+            ],
+        );
+    }
+
+    #[test]
+    fn types_and_syntax_have_their_lines_too() {
+        assert_flaws(
+            "memory = 1\nlevel = \"vm\"\n[x.y]\nz = 1\nw = 2\n[network]\nallow = []\n",
+            &[
+                "fumehood.toml:1: there is no field `memory` in the file; it belongs to `[resources]`",
+                "fumehood.toml:2: level: unknown variant `vm`, expected one of `wasm`",
+                "fumehood.toml:3: there is no field `x` in the file; there are `level`",
+                "fumehood.toml:7: there is no field `allow` in `[network]`; that section takes none yet",
+            ],
+        );
+        assert_flaws(
+            "[resources]\nmemory = true\nopen-files = -1\ntimeout = { x = 1 }\nprocesses = 99999999999\n",
+            &[
+                "fumehood.toml:2: resources.memory: invalid type: boolean `true`, expected an amount",
+                "fumehood.toml:3: resources.open-files: invalid value: integer `-1`, expected a whole number",
+                "fumehood.toml:4: resources.timeout.x: invalid type: map, expected an amount",
+                "fumehood.toml:5: resources.processes: invalid value: integer `99999999999`",
+            ],
+        );
+        assert_flaws(
+            "filesystem = 3",
+            &["fumehood.toml:1: filesystem: invalid type: integer `3`, expected a section"],
+        );
+        assert_flaws(
+            "a =\nb = [",
+            &["fumehood.toml:1: this is not TOML", "fumehood.toml:2: this is not TOML"],
+        );
+        assert_flaws("[cleanup]\n[cleanup]\n", &["fumehood.toml:2: this is not TOML: duplicate key"]);
+    }
+
+    #[test]
+    fn variables_have_their_lines() {
+        assert_flaws(
+            "[credentials]\nenv = [\"A\", \"B\",\n\"A\"]\n[credentials.set]\nB = \"1\"\n\"9=\" = \"\"\n",
+            &[
+                "fumehood.toml:3: credentials.env: `A` is named twice",
+                "fumehood.toml:5: credentials.set: `B` is both copied from the host and set",
+                "fumehood.toml:6: credentials.set: `9=` is not the name of a variable",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_hostile_file_can_not_speak_to_the_terminal() {
+        for text in
+            ["\"\\u001b[2J\" = 1", "level = \"\\u001b]0;x\\u0007\"", "[filesystem]\nsession = \"\\u202e\\n\""]
+        {
+            assert!(!flaws(text).concat().chars().any(|c| c.is_control() || c == '\u{202e}'), "{text}");
+        }
+        assert_eq!(flaws(&"#".repeat(MAX_BYTES + 1)).len(), 1);
+    }
+
+    #[test]
+    fn the_list_of_fields_is_the_schema() {
+        let schema = crate::envelope::json_schema();
+        let names = |object: &serde_json::Value| -> Vec<String> {
+            object["properties"]
+                .as_object()
+                .map(|fields| fields.keys().cloned().collect())
+                .unwrap_or_default()
+        };
+        for (section, fields) in FIELDS {
+            let held = match section {
+                "" => names(&schema),
+                section => {
+                    let to = schema["properties"][section]["$ref"].as_str().expect("a section");
+                    names(schema.pointer(to.trim_start_matches('#')).expect("a definition"))
+                }
+            };
+            let mut listed: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+            listed.sort();
+            assert_eq!(held, listed, "[{section}]");
+        }
+    }
 }

@@ -160,3 +160,122 @@ fn joined(mut earlier: Vec<String>, later: Vec<String>) -> Vec<String> {
     earlier.extend(fresh);
     earlier
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::file;
+    use super::*;
+    use std::path::Path;
+
+    /// Flags as `run --workspace . --in data.csv --mem 1G --env LANG` gives them.
+    fn flags() -> EnvelopeSpec {
+        let text = |text: &str| text.to_owned();
+        EnvelopeSpec {
+            filesystem: FilesystemSpec {
+                workspace: Some(text(".")),
+                inputs: vec![text("data.csv")],
+                ..FilesystemSpec::default()
+            },
+            credentials: CredentialsSpec { env: vec![text("LANG")], ..CredentialsSpec::default() },
+            resources: ResourcesSpec { processes: Some(100), ..ResourcesSpec::default() },
+            ..EnvelopeSpec::default()
+        }
+    }
+
+    fn located(text: &str) -> Located {
+        file::read(text, Path::new("/home/ann/work"), &Defaults::for_tests()).expect("the file is good")
+    }
+
+    #[test]
+    fn a_found_file_may_lower_and_flags_win() {
+        let file = located(
+            "level = \"gvisor\"\ntrust = \"low\"\nblast = \"high\"\n[filesystem]\nworkspace-mode = \"read-only\"\n\
+             [resources]\nmemory = \"64M\"\ntimeout = \"5s\"\noutput = \"1K\"\ndisk = \"1G\"\nprocesses = 7\n\
+             [cleanup]\nkeep-layer = false\n",
+        );
+        // The input would land in the workspace, which the file makes read-only.
+        let flags = EnvelopeSpec {
+            filesystem: FilesystemSpec { inputs: Vec::new(), ..flags().filesystem },
+            ..flags()
+        };
+        let layered = found_file(&flags, &file, &Defaults::for_tests()).expect("it only narrows");
+        let resources = layered.envelope.resources();
+        assert_eq!(resources.memory_bytes, 64 << 20);
+        assert_eq!(resources.file_size_bytes, 1 << 30);
+        assert_eq!(resources.processes, 100, "flags win");
+        assert_eq!(choose(layered.spec.level, Trust::Low, Blast::High).level, crate::level::Level::Gvisor);
+    }
+
+    #[test]
+    fn a_found_file_may_add_nothing() {
+        for (text, field) in [
+            ("level = \"process\"", "level"),
+            ("trust = \"high\"", "trust"),
+            ("blast = \"low\"", "blast"),
+            ("[filesystem]\nimage = \"/img\"", "filesystem.image"),
+            ("[filesystem]\nworkspace-mode = \"read-write\"", "filesystem.workspace-mode"),
+            ("[filesystem]\nread-only = [\"/srv\"]", "filesystem.read-only"),
+            ("[filesystem]\ninputs = [\"/srv/key\"]", "filesystem.inputs"),
+            ("[filesystem]\noutput = \"/srv/o\"", "filesystem.output"),
+            ("[filesystem]\ncaches = [\"npm\"]", "filesystem.caches"),
+            ("[filesystem]\nsession = \"s\"", "filesystem.session"),
+            ("[privilege]\nuser = 1001", "privilege.user"),
+            ("[privilege]\nsyscalls = \"debug\"", "privilege.syscalls"),
+            ("[credentials]\nenv = [\"AWS_SECRET_ACCESS_KEY\"]", "credentials.env"),
+            ("[credentials]\nset = { LD_PRELOAD = \"/x\" }", "credentials.set"),
+            ("[resources]\nmemory = \"5G\"", "resources.memory"),
+            ("[resources]\ntimeout = \"2m\"", "resources.timeout"),
+            ("[resources]\noutput = \"11M\"", "resources.output"),
+            ("[resources]\nopen-files = 5000", "resources.open-files"),
+        ] {
+            let mut flags = flags();
+            // Read-write would refuse the input by itself, which is another matter.
+            flags.filesystem.inputs.clear();
+            let refused = found_file(&flags, &located(text), &Defaults::for_tests());
+            let Err(LayerError::Widens(widens)) = refused else { panic!("{text}: {refused:?}") };
+            let first = widens.first().expect("a reason");
+            assert_eq!(first.field.as_deref(), Some(field));
+            assert_eq!(first.line, Some(text.lines().count()));
+            assert!(first.remedy.contains("--config") && first.remedy.contains("fumehood trust"));
+            assert!(named_file(&flags, &located(text), &Defaults::for_tests()).is_ok(), "{text} by name");
+        }
+    }
+
+    #[test]
+    fn a_found_workspace_is_an_addition() {
+        let refused = found_file(
+            &EnvelopeSpec::default(),
+            &located("[filesystem]\nworkspace = \".\"\n"),
+            &Defaults::for_tests(),
+        );
+        let Err(LayerError::Widens(widens)) = refused else { panic!("{refused:?}") };
+        assert_eq!(widens.first().and_then(|flaw| flaw.line), Some(2));
+    }
+
+    #[test]
+    fn lists_are_joined_and_a_flag_takes_its_variable_over() {
+        let file = located(
+            "[filesystem]\nread-only = [\"/srv\"]\n[credentials]\nset = { LANG = \"C\", X = \"1\" }\n",
+        );
+        let flags = EnvelopeSpec {
+            filesystem: FilesystemSpec { read_only: vec!["/opt/x".to_owned()], ..flags().filesystem },
+            ..flags()
+        };
+        let layered = named_file(&flags, &file, &Defaults::for_tests()).expect("both are good");
+        assert_eq!(layered.envelope.filesystem().mounts.len(), 2);
+        assert_eq!(layered.spec.credentials.env, ["LANG"]);
+        assert_eq!(layered.spec.credentials.set.len(), 1);
+    }
+
+    #[test]
+    fn the_flaw_is_laid_at_the_door_of_its_author() {
+        let bad_flags = EnvelopeSpec {
+            resources: ResourcesSpec { memory: Some("x".to_owned()), ..flags().resources },
+            ..flags()
+        };
+        let file = located("");
+        assert!(matches!(found_file(&bad_flags, &file, &Defaults::for_tests()), Err(LayerError::Flags(_))));
+        let bad_file = file::parse("[resources]\nmemory = \"x\"").expect("it is TOML");
+        assert!(matches!(found_file(&flags(), &bad_file, &Defaults::for_tests()), Err(LayerError::File(_))));
+    }
+}

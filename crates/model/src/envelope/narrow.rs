@@ -1,9 +1,6 @@
 //! A child can only narrow.
 
-use super::{
-    Cleanup, Envelope, Filesystem, Flaw, Network, Privilege, Resources, Root, Variable, Workspace,
-    WorkspaceMode,
-};
+use super::{Cleanup, Envelope, Filesystem, Flaw, Network, Privilege, Resources, Root, Variable, Workspace};
 use crate::enforcement::Clause;
 use crate::quantity::{show_bytes, show_cpus, show_duration};
 use crate::text::shown;
@@ -142,17 +139,15 @@ fn widen_workspace(
     add: &mut impl FnMut(&'static str, String),
 ) {
     let Some(child) = child else { return };
-    let most = match parent {
-        Some(held) if held.source == child.source => held.mode,
-        Some(_) | None => {
-            let source = shown(&child.source.to_string_lossy());
-            add("filesystem.workspace", format!("the workspace `{source}` is added"));
-            // What may be done to a folder that was never given is at most to look at it.
-            parent.map_or(WorkspaceMode::ReadOnly, |held| held.mode)
-        }
+    let Some(held) = parent.filter(|held| held.source == child.source) else {
+        let source = shown(&child.source.to_string_lossy());
+        return add("filesystem.workspace", format!("the workspace `{source}` is added"));
     };
-    if child.mode > most {
-        add("filesystem.workspace-mode", format!("`{}` is more than `{}`", child.mode.name(), most.name()));
+    if child.mode > held.mode {
+        add(
+            "filesystem.workspace-mode",
+            format!("`{}` is more than `{}`", child.mode.name(), held.mode.name()),
+        );
     }
 }
 

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 /// An envelope as a `fumehood.toml` says it. Every clause and every field may be left out; what is
 /// left out is denied, or has the default that the reference states.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
+#[schemars(title = "Fumehood envelope")]
 pub struct EnvelopeSpec {
     /// The level of isolation. Left out, it follows from trust and blast radius.
     pub level: Option<Level>,
@@ -28,7 +29,7 @@ pub struct EnvelopeSpec {
 
 /// Files: what may be seen and where writes go.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct FilesystemSpec {
     /// An unpacked root directory to use in place of the host's system folders.
     pub image: Option<String>,
@@ -50,12 +51,12 @@ pub struct FilesystemSpec {
 
 /// Where the sandbox may send. Nothing can be allowed yet: there is no route.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct NetworkSpec {}
 
 /// Who it is inside.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct PrivilegeSpec {
     /// The uid seen inside; never 0 (1000).
     #[serde(deserialize_with = "wire::count")]
@@ -67,7 +68,7 @@ pub struct PrivilegeSpec {
 
 /// Which variables enter. No secret can be granted yet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct CredentialsSpec {
     /// Host variables to copy, by name.
     pub env: Vec<String>,
@@ -78,7 +79,7 @@ pub struct CredentialsSpec {
 /// Ceilings, all finite. Sizes are `512MiB`, `1.5G` or bytes (`K`, `M`, `G`, `T` count in 1024s and
 /// `KB`, `MB`, `GB`, `TB` in 1000s); times are `500ms`, `90s`, `5m`, `1h`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct ResourcesSpec {
     /// Memory, as a size (4 GiB, or half of the host's where that is less).
     #[serde(deserialize_with = "wire::amount")]
@@ -116,7 +117,7 @@ pub struct ResourcesSpec {
 
 /// What stays.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct CleanupSpec {
     /// `false` also throws a changed layer away. `true` is the default.
     pub keep_layer: Option<bool>,
