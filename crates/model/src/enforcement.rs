@@ -85,7 +85,9 @@ impl Enforcement {
 
     /// The mechanisms that only notice: what a server or an operator's floor refuses.
     pub fn watches(&self) -> impl Iterator<Item = (Clause, &Mechanism)> {
-        self.0.iter().flat_map(|(clause, mechanisms)| mechanisms.iter().map(|m| (*clause, m)))
+        self.0
+            .iter()
+            .flat_map(|(clause, mechanisms)| mechanisms.iter().map(|m| (*clause, m)))
             .filter(|(_, mechanism)| mechanism.strength == Strength::Watch)
     }
 }

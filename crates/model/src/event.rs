@@ -31,7 +31,13 @@ pub enum Event {
     LayerDiscarded {},
     /// The command ended.
     #[serde(rename = "exec.ended")]
-    ExecEnded { ending: Ending, hits: Vec<Hit>, usage: Usage, changes: Option<Changes>, collected: Option<Collected> },
+    ExecEnded {
+        ending: Ending,
+        hits: Vec<Hit>,
+        usage: Usage,
+        changes: Option<Changes>,
+        collected: Option<Collected>,
+    },
     /// The last line of a task.
     #[serde(rename = "task.closed")]
     Closed {},

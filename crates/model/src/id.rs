@@ -81,7 +81,9 @@ mod tests {
 
     #[test]
     fn an_id_can_not_leave_its_folder() {
-        for text in ["", ".", "..", "../../etc/passwd", "0123456789abcde/", "0123456789ABCDEF", "0123456789abcdeé"] {
+        for text in
+            ["", ".", "..", "../../etc/passwd", "0123456789abcde/", "0123456789ABCDEF", "0123456789abcdeé"]
+        {
             assert_eq!(TaskId::parse(text), Err(BadTaskId), "{text:?}");
         }
     }

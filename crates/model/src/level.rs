@@ -60,9 +60,9 @@ pub enum Reason {
 pub const fn required(trust: Trust, blast: Blast) -> Level {
     match (trust, blast) {
         (Trust::High, Blast::Low) => Level::Process,
-        (Trust::High, Blast::Medium) | (Trust::Medium, Blast::Low | Blast::Medium) | (Trust::Low, Blast::Low) => {
-            Level::Container
-        }
+        (Trust::High, Blast::Medium)
+        | (Trust::Medium, Blast::Low | Blast::Medium)
+        | (Trust::Low, Blast::Low) => Level::Container,
         (Trust::High | Trust::Medium, Blast::High) | (Trust::Low, Blast::Medium) => Level::Gvisor,
         (Trust::Low, Blast::High) => Level::Microvm,
     }
@@ -104,7 +104,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asked => f.write_str("asked for by name"),
-            Self::Table { trust, blast } => write!(f, "trust {trust:?} and blast radius {blast:?} require it"),
+            Self::Table { trust, blast } => {
+                write!(f, "trust {trust:?} and blast radius {blast:?} require it")
+            }
         }
     }
 }

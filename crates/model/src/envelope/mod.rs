@@ -13,8 +13,8 @@ mod spec;
 
 pub use check::{Defaults, Flaw};
 pub use clauses::{
-    Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Syscalls, Variable,
-    Workspace, WorkspaceMode,
+    Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Syscalls,
+    Variable, Workspace, WorkspaceMode,
 };
 pub use narrow::NarrowError;
 pub use schema::json_schema;
