@@ -110,9 +110,7 @@ pub enum Event {
         leftovers: u32,
     },
     /// A call was refused by the system call filter.
-    Denied {
-        syscall: &'static str,
-    },
+    Denied { syscall: &'static str },
     /// The guest is gone without a word.
     Gone,
 }

@@ -1,0 +1,230 @@
+//! One copy-on-write layer of the state folder: what it is for, and its folders.
+//!
+//! ```text
+//! ID/meta.json     what it lies over, and since when     ID/upper   what the sandbox wrote
+//! ID/journal.jsonl an application under way              ID/work    the overlay's own
+//! ```
+
+use super::Record;
+use super::text::{escape_path, unescape_path};
+use fumehood_model::event::Event;
+use fumehood_model::id::TaskId;
+use fumehood_sys::dirfd::{DirHandle, RenameMode, Stat, Time, is_root};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The only form of `meta.json` so far.
+const VERSION: u32 = 1;
+/// Far above what a path and a few numbers take.
+const META_LIMIT_BYTES: u64 = 64 * 1024;
+const META: &str = "meta.json";
+const UPPER: &str = "upper";
+const WORK: &str = "work";
+
+/// What a layer lies over, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerMeta {
+    version: u32,
+    /// The task that made it.
+    pub task: TaskId,
+    /// The host folder, as text that reads back (`files::text`).
+    workspace: String,
+    /// Device (major, minor) and inode of that folder, so that another one in its place is noticed.
+    workspace_dev: (u32, u32),
+    workspace_ino: u64,
+    /// The kernel's file clock when the layer was made. What changed later on the host is a conflict.
+    started_secs: i64,
+    started_nanos: u32,
+}
+
+/// An open layer.
+#[derive(Debug)]
+pub struct Layer {
+    dir: DirHandle,
+    pub meta: LayerMeta,
+}
+
+/// Why a layer can not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    #[error("there is no layer `{name}`; it was applied, discarded, or nothing had changed")]
+    Missing { name: String },
+    #[error("make the layer `{name}`")]
+    Make {
+        name: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("read `meta.json` of the layer `{name}`")]
+    Meta {
+        name: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("open the workspace `{}` of the layer", escape_path(path))]
+    Workspace {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("`{}` is not the folder that the layer was made over", escape_path(path))]
+    OtherWorkspace { path: PathBuf },
+    #[error("open `{part}` of the layer")]
+    Part {
+        part: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+// === impl LayerMeta ===
+
+impl LayerMeta {
+    /// The host folder.
+    pub fn workspace(&self) -> PathBuf {
+        unescape_path(&self.workspace).unwrap_or_else(|| PathBuf::from(&self.workspace))
+    }
+
+    /// When the layer was made, by the clock that stamps files.
+    pub const fn started(&self) -> Time {
+        Time { secs: self.started_secs, nanos: self.started_nanos }
+    }
+
+    fn is_over(&self, stat: &Stat) -> bool {
+        (self.workspace_dev, self.workspace_ino) == (stat.dev, stat.ino)
+    }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    /// Makes `layers/ID` over an open workspace folder.
+    ///
+    /// `workspace` is where `source` was opened. As root the two folders get the workspace's owner, so
+    /// that an idmapped overlay writes files that belong to that user; the mode is the workspace's.
+    pub fn create(
+        layers: &DirHandle,
+        task: &TaskId,
+        workspace: &Path,
+        source: &DirHandle,
+    ) -> Result<Self, LayerError> {
+        let name = task.as_str();
+        let failed = |source| LayerError::Make { name: name.to_owned(), source };
+        layers.make_dir(OsStr::new(name), 0o700).map_err(failed)?;
+        let dir = layers.sub(Path::new(name)).map_err(failed)?;
+        Self::create_in(dir, task, workspace, source)
+    }
+
+    /// As [`Layer::create`], in an open folder that a session keeps.
+    pub fn create_in(
+        dir: DirHandle,
+        task: &TaskId,
+        workspace: &Path,
+        source: &DirHandle,
+    ) -> Result<Self, LayerError> {
+        let failed = |source| LayerError::Make { name: task.to_string(), source };
+        let over = source.stat().map_err(failed)?;
+        for part in [UPPER, WORK] {
+            make_part(&dir, OsStr::new(part), &over).map_err(failed)?;
+        }
+        // The stamp of a new object is the clock that the host's later changes are stamped with;
+        // no other clock is exactly that one.
+        let started = dir.stat_at(OsStr::new(WORK)).map_err(failed)?.ctime;
+        let meta = LayerMeta {
+            version: VERSION,
+            task: task.clone(),
+            workspace: escape_path(workspace),
+            workspace_dev: over.dev,
+            workspace_ino: over.ino,
+            started_secs: started.secs,
+            started_nanos: started.nanos,
+        };
+        let text = serde_json::to_vec(&meta).map_err(|error| failed(error.into()))?;
+        write_whole(&dir, OsStr::new(META), &text).map_err(failed)?;
+        Ok(Self { dir, meta })
+    }
+
+    /// Opens `layers/NAME`.
+    pub fn open(layers: &DirHandle, task: &TaskId) -> Result<Self, LayerError> {
+        match layers.sub(Path::new(task.as_str())) {
+            Ok(dir) => Self::open_in(dir, task.as_str()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(LayerError::Missing { name: task.to_string() })
+            }
+            Err(source) => Err(LayerError::Meta { name: task.to_string(), source }),
+        }
+    }
+
+    /// As [`Layer::open`], in an open folder. `name` is for messages.
+    pub fn open_in(dir: DirHandle, name: &str) -> Result<Self, LayerError> {
+        let failed = |source| LayerError::Meta { name: name.to_owned(), source };
+        let text = dir.read_small(Path::new(META), META_LIMIT_BYTES).map_err(failed)?;
+        let meta: LayerMeta = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        if meta.version != VERSION {
+            let what = format!("version {} is not one this program knows", meta.version);
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, what)));
+        }
+        Ok(Self { dir, meta })
+    }
+
+    /// The layer's own folder.
+    pub const fn dir(&self) -> &DirHandle {
+        &self.dir
+    }
+
+    /// What the sandbox wrote.
+    pub fn upper(&self) -> Result<DirHandle, LayerError> {
+        self.part(UPPER)
+    }
+
+    /// The overlay's working folder.
+    pub fn work(&self) -> Result<DirHandle, LayerError> {
+        self.part(WORK)
+    }
+
+    fn part(&self, part: &'static str) -> Result<DirHandle, LayerError> {
+        self.dir.sub(Path::new(part)).map_err(|source| LayerError::Part { part, source })
+    }
+
+    /// Opens the host folder, and refuses another one in its place.
+    pub fn workspace(&self) -> Result<DirHandle, LayerError> {
+        let path = self.meta.workspace();
+        let failed = |source| LayerError::Workspace { path: path.clone(), source };
+        let dir = DirHandle::open(&path).map_err(failed)?;
+        let stat = dir.stat().map_err(failed)?;
+        if self.meta.is_over(&stat) { Ok(dir) } else { Err(LayerError::OtherWorkspace { path }) }
+    }
+}
+
+/// Records that the layer is thrown away, and removes it.
+pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> io::Result<()> {
+    record(&Event::LayerDiscarded {})?;
+    super::discard::remove_tree(layers, OsStr::new(task.as_str()))
+}
+
+fn make_part(dir: &DirHandle, name: &OsStr, over: &Stat) -> io::Result<()> {
+    dir.make_dir(name, 0o700)?;
+    let part = dir.sub(Path::new(name))?;
+    if is_root() {
+        part.set_owner(over.uid, over.gid)?;
+    }
+    part.set_mode(over.mode & 0o777)
+}
+
+/// Writes a small file so that it is under its name whole or not at all.
+pub(super) fn write_whole(dir: &DirHandle, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+    let mut temp = name.to_owned();
+    temp.push(".new");
+    match dir.remove_file(&temp) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = dir.create_new(&temp, 0o600)?;
+    file.write_all(bytes)?;
+    file.sync()?;
+    dir.rename(&temp, dir, name, RenameMode::Replace)?;
+    dir.sync()
+}

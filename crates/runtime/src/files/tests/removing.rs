@@ -1,0 +1,50 @@
+use super::*;
+use crate::files::discard::remove_tree;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn a_tree_goes_and_what_its_links_name_stays() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    elsewhere.write("canary", "host");
+    place.write("layer/upper/a/b", "x");
+    place.write("layer/upper/.fumehood-removed-1", "x");
+    symlink(elsewhere.temp.path(), place.at("layer/upper/out")).unwrap();
+    symlink("../../..", place.at("layer/upper/a/up")).unwrap();
+    std::fs::create_dir_all(place.at("layer/work/work/inner")).unwrap();
+    for path in ["layer/work/work/inner", "layer/work/work", "layer/upper/a"] {
+        set_mode(place.at(path), 0o000);
+    }
+    shell(
+        "mknod \"$1\"/layer/upper/gone c 0 0; mkfifo \"$1\"/layer/upper/pipe",
+        &[place.temp.path().as_os_str()],
+    );
+    place.write("beside", "kept");
+    remove_tree(&place.dir, OsStr::new("layer")).unwrap();
+    remove_tree(&place.dir, OsStr::new("layer")).unwrap();
+    assert_eq!(place.tree(), [PathBuf::from("beside")]);
+    assert_eq!(elsewhere.text("canary"), "host");
+}
+
+#[test]
+fn depth_and_width_cost_two_descriptors() {
+    let place = Place::new();
+    shell(
+        "mkdir \"$1\"/layer; cd \"$1\"/layer; i=0; while [ $i -lt 6000 ]; do mkdir d; cd -P d; i=$((i+1)); done",
+        &[place.temp.path().as_os_str()],
+    );
+    for n in 0..3_000 {
+        place.write(format!("layer/wide/{n}/x"), "");
+    }
+    remove_tree(&place.dir, OsStr::new("layer")).unwrap();
+    assert!(place.tree().is_empty());
+}
+
+#[test]
+fn a_link_in_a_layers_place_is_removed_itself() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    elsewhere.write("canary", "host");
+    symlink(elsewhere.temp.path(), place.at("layer")).unwrap();
+    remove_tree(&place.dir, OsStr::new("layer")).unwrap();
+    assert!(!place.exists("layer"));
+    assert!(elsewhere.exists("canary"));
+}
