@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use crate::screen;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -25,6 +25,11 @@ pub(crate) fn parse<A: CommandFactory + FromArgMatches>(
     words: Vec<OsString>,
 ) -> Result<A, Unparsed> {
     let mut command = A::command();
+    if !command.is_disable_help_flag_set() {
+        // One help, not a short and a long one.
+        let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this");
+        command = command.disable_help_flag(true).max_term_width(100).arg(help);
+    }
     let with_name = std::iter::once(OsString::from(format!("fumehood {name}"))).chain(words);
     let parsed =
         command.try_get_matches_from_mut(with_name).and_then(|matches| A::from_arg_matches(&matches));
@@ -74,8 +79,8 @@ fn refusal(name: &str, error: &clap::Error) -> Refusal {
             (format!("`{value}` is no value for `{flag}`"), format!("use one of {}", ticked(&known)))
         }
         (ErrorKind::ValueValidation, Some(value)) => {
-            let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            (format!("`{value}` is no value for `{flag}`: {source}"), help)
+            // The only values that are read here and are not words of a list are whole numbers.
+            (format!("`{value}` is no value for `{flag}`"), format!("write a whole number, as in `{flag} 1000`"))
         }
         (ErrorKind::ArgumentConflict, _) => {
             let other = text(ContextKind::PriorArg).unwrap_or_default();

@@ -8,11 +8,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Run a command in a sandbox.
-///
-/// Inside are the host's system folders (read-only), your toolchains (read-only), an empty HOME, an
-/// empty `/workspace` to work in, and no network. What is not named by a flag or a file is not there.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(
+    about = ABOUT,
     max_term_width = 100,
     override_usage = "fumehood run [FLAGS] [--] COMMAND [ARGUMENTS]",
     after_help = EXAMPLES,
@@ -110,12 +108,17 @@ pub(crate) struct RunArguments {
     #[arg(long, short = 'q', help_heading = "Output")]
     pub(crate) quiet: bool,
     /// Print this
-    #[arg(long, short = 'h', action = clap::ArgAction::Help, help_heading = "Output")]
+    #[arg(long, short = 'h', action = clap::ArgAction::HelpShort, help_heading = "Output")]
     pub(crate) help: Option<bool>,
 
     #[arg(value_name = "COMMAND", trailing_var_arg = true, hide = true)]
     pub(crate) command: Vec<OsString>,
 }
+
+const ABOUT: &str = "Run a command in a sandbox.
+
+Inside are the host's system folders (read-only), your toolchains (read-only), an empty HOME, an
+empty `/workspace` to work in, and no network. What is not named by a flag or a file is not there.";
 
 const EXAMPLES: &str = "Examples:
   A script, a file in, a folder out:
