@@ -1,1 +1,28 @@
-fn main() {}
+//! The binary: arguments, wiring, words for people.
+//!
+//! It turns what was typed into an envelope and a request, hands both to the runtime with the
+//! backends that this build has, and says what came of it. It decides nothing about isolation and
+//! touches no guest. It is the only crate that names a concrete backend.
+//!
+//! **Invariant:** standard output carries the command's output, or one JSON object, or what a
+//! command was asked to print; everything we have to say goes to standard error.
+
+mod after;
+mod backends;
+mod command;
+mod config;
+mod explain;
+mod host;
+mod paths;
+mod prepare;
+mod refusal;
+mod screen;
+mod spec;
+mod tasks;
+mod usage;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    command::dispatch(std::env::args_os().skip(1).collect())
+}

@@ -1,0 +1,74 @@
+//! The backends of this build, and which one stands for a level.
+
+use crate::refusal::Refusal;
+use crate::spec;
+use fumehood_backend::Backend;
+use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
+
+/// The levels that this build holds, weakest first.
+pub(crate) const LEVELS: [Level; 1] = [Level::Container];
+
+/// Settles the level of a run. The one asked for is taken as it is; where the table chose, the
+/// weakest level of this build that is not below the choice stands for it.
+pub(crate) fn settle(asked: Option<Level>, trust: Trust, blast: Blast) -> Result<Choice, Refusal> {
+    let choice = choose(asked, trust, blast);
+    let held = match choice.reason {
+        Reason::Asked => LEVELS.iter().find(|built| **built == choice.level),
+        Reason::Table { .. } => LEVELS.iter().find(|built| **built >= choice.level),
+    };
+    match held {
+        Some(level) => Ok(Choice { level: *level, reason: choice.reason }),
+        None => Err(missing(&choice)),
+    }
+}
+
+/// The backend of a level.
+pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
+    match level {
+        Level::Container => native(),
+        Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
+            Err(missing(&Choice { level, reason: Reason::Asked }))
+        }
+    }
+}
+
+fn native() -> Result<Box<dyn Backend>, Refusal> {
+    Err(Refusal::new("find a backend", "this build holds no level yet", "build a later commit"))
+}
+
+fn missing(choice: &Choice) -> Refusal {
+    let strongest = LEVELS.iter().max().copied().unwrap_or(Level::Container);
+    let why = match choice.reason {
+        Reason::Asked => format!("this version does not hold the level `{}`", choice.level),
+        Reason::Table { trust, blast } => format!(
+            "trust `{}` and blast radius `{}` need the level `{}`, which this version does not hold",
+            spec::trust_name(trust),
+            spec::blast_name(blast),
+            choice.level
+        ),
+    };
+    let weaker = if choice.level > strongest { ", which is weaker," } else { "" };
+    let remedy =
+        format!("`--level {strongest}`{weaker} if you accept it; `fumehood choose` explains the levels");
+    Refusal::new("choose a level", why, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stronger_level_stands_for_a_weaker_choice_and_never_the_other_way() {
+        let level = |trust, blast| settle(None, trust, blast).map(|choice| choice.level);
+        assert_eq!(level(Trust::High, Blast::Low), Ok(Level::Container));
+        assert_eq!(level(Trust::Medium, Blast::Medium), Ok(Level::Container));
+        assert!(level(Trust::Low, Blast::Medium).is_err());
+    }
+
+    #[test]
+    fn a_level_asked_for_is_never_replaced() {
+        assert!(settle(Some(Level::Process), Trust::High, Blast::Low).is_err());
+        let refusal = settle(Some(Level::Microvm), Trust::High, Blast::Low).unwrap_err();
+        assert!(refusal.remedy.contains("weaker"), "{refusal}");
+    }
+}

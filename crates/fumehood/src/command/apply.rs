@@ -1,0 +1,8 @@
+//! `fumehood apply`.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub(crate) fn main(_words: Vec<OsString>) -> ExitCode {
+    ExitCode::FAILURE
+}

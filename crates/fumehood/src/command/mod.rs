@@ -1,0 +1,86 @@
+//! One file per command, and the table that leads to them.
+//!
+//! Only the parser of the command at hand is built: the others would cost every start.
+
+mod apply;
+mod audit;
+mod choose;
+mod diff;
+mod discard;
+mod doctor;
+mod run;
+mod run_arguments;
+mod schema;
+mod trust;
+
+pub(crate) use run_arguments::RunArguments;
+
+use crate::refusal::Refusal;
+use crate::{screen, usage};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// A command: its name, its line in the help, and what it does with the words after its name.
+type Command = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
+
+const COMMANDS: [Command; 9] = [
+    ("run", "Run a command in a sandbox", run::main),
+    ("diff", "Show what a run changed in its copy of the workspace", diff::main),
+    ("apply", "Bring the changes of a run back to the workspace", apply::main),
+    ("discard", "Throw the changes of a run away", discard::main),
+    ("audit", "List, show and verify the record of what ran", audit::main),
+    ("trust", "Trust a `fumehood.toml` as it is now", trust::main),
+    ("choose", "Say which level of isolation a run needs", choose::main),
+    ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
+    ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),
+];
+
+/// Leads to the command that the first word names.
+pub(crate) fn dispatch(mut words: Vec<OsString>) -> ExitCode {
+    if words.is_empty() {
+        screen::tell(help().trim_end());
+        return ExitCode::from(usage::USAGE);
+    }
+    let first = words.remove(0);
+    let rest = words;
+    match first.to_str().unwrap_or_default() {
+        "-V" | "--version" => screen::say(concat!("fumehood ", env!("CARGO_PKG_VERSION"))),
+        "-h" | "--help" => screen::say_raw(&help()),
+        "help" => match rest.into_iter().next() {
+            Some(name) => return dispatch(vec![name, "--help".into()]),
+            None => screen::say_raw(&help()),
+        },
+        name => match COMMANDS.iter().find(|(known, ..)| *known == name) {
+            Some((_, _, main)) => return main(rest),
+            None => {
+                unknown(&first).tell();
+                return ExitCode::from(usage::USAGE);
+            }
+        },
+    }
+    ExitCode::SUCCESS
+}
+
+fn unknown(word: &OsString) -> Refusal {
+    let word = word.to_string_lossy();
+    Refusal::new(
+        "read the arguments",
+        format!("there is no command `fumehood {word}`"),
+        format!(
+            "to run `{word}` in a sandbox: `fumehood run -- {word}`; `fumehood --help` lists the commands"
+        ),
+    )
+}
+
+fn help() -> String {
+    let list: String = COMMANDS.iter().map(|(name, what, _)| format!("  {name:<9}{what}\n")).collect();
+    format!(
+        "Runs code that you do not trust behind walls that you can see.\n\n\
+         Usage: fumehood COMMAND [ARGUMENTS]\n\nCommands:\n{list}\n\
+         Options:\n  -h, --help     Print this; `fumehood COMMAND --help` says more\n  -V, --version  Print the version\n\n\
+         Start here:\n  \
+         fumehood run -- python3 -c 'print(40 + 2)'       a command, an empty folder, no network\n  \
+         fumehood run --workspace . -- make test          your project; what it writes waits for you\n  \
+         fumehood run --in data.csv --out results -- python3 -c 'import shutil; shutil.copy(\"data.csv\", \"/out\")'\n"
+    )
+}

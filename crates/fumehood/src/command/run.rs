@@ -1,0 +1,71 @@
+//! `fumehood run`: from words to a run, and from its report to words.
+
+use super::RunArguments;
+use crate::after::{self, Circumstances};
+use crate::prepare::{Prepared, prepare};
+use crate::refusal::Refusal;
+use crate::{explain, screen, tasks, usage};
+use fumehood_model::code::{NOT_STARTED, exit_code};
+use fumehood_model::ending::Ending;
+use fumehood_model::report::RunReport;
+use fumehood_runtime::run::run;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    let json = json_is_asked(&words);
+    let outcome = match usage::parse::<RunArguments>("run", words) {
+        Ok(args) => attempt(&args),
+        Err(usage::Unparsed::Helped) => return ExitCode::SUCCESS,
+        Err(usage::Unparsed::Refused(refusal)) => Err(refusal),
+    };
+    outcome.unwrap_or_else(|refusal| {
+        if json {
+            refusal.say_json()
+        } else {
+            refusal.tell()
+        }
+        ExitCode::from(NOT_STARTED)
+    })
+}
+
+fn attempt(args: &RunArguments) -> Result<ExitCode, Refusal> {
+    let prepared = prepare(args)?;
+    if args.explain {
+        explain::say(&prepared, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.quiet {
+        prepared.notes.iter().for_each(|note| screen::note(note));
+    }
+    let state = tasks::state()?;
+    let mut report = run(prepared.backend.as_ref(), &state, prepared.request.clone());
+    prepared.mend(&mut report.ending);
+    if args.json {
+        screen::say_json(&report);
+    } else {
+        tell(&report, &prepared, args);
+    }
+    Ok(ExitCode::from(exit_code(&report.ending)))
+}
+
+fn tell(report: &RunReport, prepared: &Prepared, args: &RunArguments) {
+    let about = Circumstances {
+        out: prepared.request.envelope.filesystem().output.as_deref(),
+        cleanup: prepared.request.envelope.cleanup(),
+        session: prepared.request.envelope.filesystem().session.as_deref(),
+        timeout_written: prepared.timeout_written,
+    };
+    if let Some(line) = after::ending(&report.ending, about.timeout_written) {
+        screen::note(&line);
+    }
+    let ran = !matches!(report.ending, Ending::NotStarted { .. });
+    if ran && !args.quiet {
+        after::lines(report, about).iter().for_each(|line| screen::note(line));
+    }
+}
+
+/// Whether one JSON object is expected, also where the words can not be read.
+fn json_is_asked(words: &[OsString]) -> bool {
+    words.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}

@@ -1,0 +1,134 @@
+//! The flags of `fumehood run`, as they were typed. Nothing here is checked beyond its form.
+
+use crate::spec;
+use clap::Parser;
+use fumehood_model::envelope::Syscalls;
+use fumehood_model::level::{Blast, Level, Trust};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Run a command in a sandbox.
+#[derive(Clone, Debug, Default, Parser)]
+#[command(
+    about = ABOUT,
+    max_term_width = 100,
+    override_usage = "fumehood run [FLAGS] [--] COMMAND [ARGUMENTS]",
+    after_help = EXAMPLES,
+    disable_help_flag = true
+)]
+pub(crate) struct RunArguments {
+    /// Project folder, seen at `/workspace`. What is written goes to a layer beside it (`fumehood
+    /// diff`, `apply`, `discard`); `:ro` forbids writing, `:rw` writes to the folder itself
+    #[arg(long, short = 'w', value_name = "DIR[:ro|:rw]", help_heading = "Files")]
+    pub(crate) workspace: Option<OsString>,
+    /// Copy a file in: to `/workspace`, or to DEST. May be repeated
+    #[arg(long = "in", value_name = "FILE[:DEST]", help_heading = "Files")]
+    pub(crate) inputs: Vec<OsString>,
+    /// Collect the plain files that the command leaves in `/out`
+    #[arg(long, short = 'o', value_name = "DIR", help_heading = "Files")]
+    pub(crate) out: Option<OsString>,
+    /// Show a host file or folder read-only, at its own path or at DEST. May be repeated
+    #[arg(long = "ro", value_name = "PATH[:DEST]", help_heading = "Files")]
+    pub(crate) read_only: Vec<OsString>,
+    /// Go on where the last run of this name stopped: same layer, same HOME
+    #[arg(long, value_name = "NAME", help_heading = "Files")]
+    pub(crate) session: Option<String>,
+    /// Keep a cache for this project: `npm`, `pip`, `cargo`, or a folder inside. May be repeated
+    #[arg(long = "cache", value_name = "KIND|DIR", help_heading = "Files")]
+    pub(crate) caches: Vec<String>,
+    /// Use an unpacked root folder in place of the host's system folders
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    pub(crate) image: Option<OsString>,
+
+    /// End the command after this time: `90s`, `5m`
+    #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
+    pub(crate) timeout: Option<String>,
+    /// Memory of everything inside: `512M`, `2GiB`
+    #[arg(
+        long = "mem",
+        visible_alias = "memory",
+        value_name = "SIZE",
+        help_heading = "Limits",
+        allow_hyphen_values = true
+    )]
+    pub(crate) memory: Option<String>,
+    /// Processors: `2`, `0.5`
+    #[arg(long, value_name = "NUMBER", help_heading = "Limits", allow_hyphen_values = true)]
+    pub(crate) cpus: Option<String>,
+    /// Processes and threads
+    #[arg(long, value_name = "NUMBER", help_heading = "Limits", allow_hyphen_values = true)]
+    pub(crate) pids: Option<u32>,
+    /// Bytes that may be written to disk
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
+    pub(crate) disk: Option<String>,
+    /// Output that is passed on; the rest is counted and dropped
+    #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
+    pub(crate) max_output: Option<String>,
+
+    /// Level: `wasm`, `process`, `container`, `gvisor`, `microvm`. Left out, it follows from
+    /// --trust and --blast (`fumehood choose`)
+    #[arg(long, value_name = "LEVEL", help_heading = "Isolation", value_parser = spec::level_parser(), hide_possible_values = true)]
+    pub(crate) level: Option<Level>,
+    /// How far the input can be trusted: `low`, `medium` (the default), `high`
+    #[arg(long, value_name = "TRUST", help_heading = "Isolation", value_parser = spec::trust_parser(), hide_possible_values = true)]
+    pub(crate) trust: Option<Trust>,
+    /// The worst it could do: `low`, `medium` (the default), `high`
+    #[arg(long, value_name = "BLAST", help_heading = "Isolation", value_parser = spec::blast_parser(), hide_possible_values = true)]
+    pub(crate) blast: Option<Blast>,
+    /// System calls: `default`, or `debug` for debuggers
+    #[arg(long, value_name = "PROFILE", help_heading = "Isolation", value_parser = spec::syscalls_parser(), hide_possible_values = true)]
+    pub(crate) syscalls: Option<Syscalls>,
+    /// Take the envelope from this file; flags go on top
+    #[arg(long, value_name = "FILE", help_heading = "Isolation")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Let a host variable in, or set one. May be repeated
+    #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", help_heading = "Command")]
+    pub(crate) env: Vec<OsString>,
+    /// Start in this folder of the sandbox (`/workspace`)
+    #[arg(long, value_name = "DIR", help_heading = "Command")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Be this user id inside (1000)
+    #[arg(long, value_name = "UID", help_heading = "Command", allow_hyphen_values = true)]
+    pub(crate) user: Option<u32>,
+    /// Give the command a terminal, even where standard input or output is none
+    #[arg(long, overrides_with = "no_tty", conflicts_with = "json", help_heading = "Command")]
+    pub(crate) tty: bool,
+    /// Give the command no terminal
+    #[arg(long, overrides_with = "tty", help_heading = "Command")]
+    pub(crate) no_tty: bool,
+
+    /// Print one JSON object on standard output, with the command's output in it
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// Print what would be enforced, and by what; run nothing
+    #[arg(long, help_heading = "Output")]
+    pub(crate) explain: bool,
+    /// Say nothing but why a command did not run or did not end by itself
+    #[arg(long, short = 'q', help_heading = "Output")]
+    pub(crate) quiet: bool,
+    /// Print this
+    #[arg(long, short = 'h', action = clap::ArgAction::HelpShort, help_heading = "Output")]
+    pub(crate) help: Option<bool>,
+
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, hide = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+const ABOUT: &str = "Run a command in a sandbox.
+
+Inside are the host's system folders (read-only), your toolchains (read-only), an empty HOME, an
+empty `/workspace` to work in, and no network. What is not named by a flag or a file is not there.";
+
+const EXAMPLES: &str = "Examples:
+  A script, a file in, a folder out:
+    fumehood run --in plot.py --in data.csv --out results -- python3 plot.py
+  Your project; the changes wait for `fumehood apply`:
+    fumehood run --workspace . -- make test
+  Two runs that share a layer and HOME:
+    fumehood run --workspace . --session web -- npm install --offline
+  For programs: one JSON object, ended after 30 s, at most 1 GiB:
+    fumehood run --json --timeout 30s --mem 1GiB -- python3 -c 'print(1)'
+
+Exit codes: the command's own; 121 a watched limit, 122 lost, 123 halted, 124 timed out, 125 not
+started, 126 not executable, 127 not found, 137 out of memory, 128+n ended by signal n.";

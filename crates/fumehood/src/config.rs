@@ -1,0 +1,211 @@
+//! Which `fumehood.toml` speaks for a run, and how far it may speak.
+//!
+//! Named with `--config`, or trusted by `fumehood trust`, it may say anything. Found by itself, it
+//! may have been written by what is about to be run, and may only narrow.
+
+use crate::command::RunArguments;
+use crate::refusal::Refusal;
+use crate::spec;
+use fumehood_model::envelope::file::{FileFlaw, Located, parse};
+use fumehood_model::envelope::{
+    Defaults, Envelope, EnvelopeSpec, LayerError, Layered, found_file, named_file,
+};
+use fumehood_model::text::shown;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The name that is looked for.
+pub(crate) const FILE_NAME: &str = "fumehood.toml";
+const STEP: &str = "read the envelope";
+/// Sticky and writable by all: whoever put a file there, it is nobody's project.
+const SHARED: u32 = 0o1002;
+/// One more than the parser takes, so that it says that there is too much.
+const READ_BYTES: u64 = (1 << 20) + 1;
+/// `O_NONBLOCK`: a pipe that bears the name must not hold us up.
+const NO_WAITING: i32 = 0o4000;
+/// `O_NOFOLLOW`: what was found by itself must not show us another file.
+const NO_LINK: i32 = 0o400_000;
+
+/// How a file came to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// With `--config`.
+    Named,
+    /// It lies in the folder or above it, and was trusted as it is.
+    Trusted,
+    /// It lies there.
+    Found,
+}
+
+/// An envelope, and the file that had a say in it.
+#[derive(Debug)]
+pub(crate) struct Spoken {
+    pub(crate) layered: Layered,
+    /// For standard error: which file, and how far it may speak.
+    pub(crate) note: Option<String>,
+}
+
+/// Puts the file and the flags together.
+pub(crate) fn settle(
+    flags: &EnvelopeSpec,
+    args: &RunArguments,
+    defaults: &Defaults,
+) -> Result<Spoken, Refusal> {
+    let (file, standing) = match &args.config {
+        Some(named) => (defaults.base.join(named), Standing::Named),
+        None => match find(search_start(flags, defaults), defaults.home.as_deref()) {
+            Some(found) => (found, Standing::Found),
+            None => return flags_alone(flags, args, defaults),
+        },
+    };
+    let text = read(&file, standing)?;
+    let standing = match standing {
+        Standing::Found if is_trusted(&file, &text) => Standing::Trusted,
+        Standing::Found | Standing::Named | Standing::Trusted => standing,
+    };
+    let name = shown(&file.to_string_lossy());
+    let located = parse(&text).map_err(|flaws| in_file(&name, &flaws))?;
+    let located = located.rebased(file.parent().unwrap_or(Path::new("/")));
+    let layered = match standing {
+        Standing::Named | Standing::Trusted => named_file(flags, &located, defaults),
+        Standing::Found => found_file(flags, &located, defaults),
+    };
+    let layered = layered.map_err(|error| refusal(error, &located, &name, args))?;
+    let how = match standing {
+        Standing::Named => "named with `--config`",
+        Standing::Trusted => "trusted",
+        Standing::Found => "not trusted, so it only narrows",
+    };
+    Ok(Spoken { layered, note: Some(format!("using `{name}` ({how})")) })
+}
+
+fn flags_alone(flags: &EnvelopeSpec, args: &RunArguments, defaults: &Defaults) -> Result<Spoken, Refusal> {
+    let envelope = Envelope::check(flags, defaults)
+        .map_err(|flaws| Refusal::flaws(&flaws, |flaw| spec::place(args, flaw)))?;
+    Ok(Spoken { layered: Layered { spec: flags.clone(), envelope }, note: None })
+}
+
+/// The project's folder, where there is one.
+fn search_start<'a>(flags: &'a EnvelopeSpec, defaults: &'a Defaults) -> &'a Path {
+    flags.filesystem.workspace.as_deref().map_or(&defaults.base, Path::new)
+}
+
+fn refusal(error: LayerError, file: &Located, name: &str, args: &RunArguments) -> Refusal {
+    match error {
+        LayerError::Flags(flaws) => Refusal::flaws(&flaws, |flaw| match spec::flag_of(flaw.field) {
+            Some(flag) if spec::was_typed(args, flag) => flag.to_owned(),
+            Some(_) | None => match file.line(flaw.field, flaw.entry) {
+                Some(line) => format!("{name}:{line}: {}", flaw.field),
+                None => flaw.field.to_owned(),
+            },
+        }),
+        LayerError::File(flaws) => in_file(name, &flaws),
+        LayerError::Widens(flaws) => {
+            let list: String =
+                flaws.iter().map(|flaw| format!("\n  - {}: {}", place(name, flaw), flaw.what)).collect();
+            Refusal::new(
+                STEP,
+                format!("`{name}` was found, not named, and asks for more than the flags do:{list}"),
+                format!(
+                    "read it, then `fumehood trust {name}` (until it changes), or name it: `--config {name}`"
+                ),
+            )
+        }
+    }
+}
+
+fn in_file(name: &str, flaws: &[FileFlaw]) -> Refusal {
+    match flaws {
+        [flaw] => Refusal::new(STEP, format!("{}: {}", place(name, flaw), flaw.what), flaw.remedy.clone()),
+        many => {
+            let each =
+                |flaw: &FileFlaw| format!("\n  - {}: {}; {}", place(name, flaw), flaw.what, flaw.remedy);
+            let list: String = many.iter().map(each).collect();
+            Refusal::new(
+                STEP,
+                format!("{} things are wrong:{list}", many.len()),
+                "mend each of them as it says",
+            )
+        }
+    }
+}
+
+fn place(name: &str, flaw: &FileFlaw) -> String {
+    let field = flaw.field.as_deref().map(|field| format!(": {}", shown(field))).unwrap_or_default();
+    match flaw.line {
+        Some(line) => format!("{name}:{line}{field}"),
+        None => format!("{name}{field}"),
+    }
+}
+
+fn read(file: &Path, standing: Standing) -> Result<String, Refusal> {
+    let link = match standing {
+        Standing::Found => NO_LINK,
+        Standing::Named | Standing::Trusted => 0,
+    };
+    let whole = || -> io::Result<String> {
+        let file = OpenOptions::new().read(true).custom_flags(NO_WAITING | link).open(file)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"));
+        }
+        let mut text = String::new();
+        file.take(READ_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    whole().map_err(|error| {
+        let name = shown(&file.to_string_lossy());
+        let remedy = match standing {
+            Standing::Named => "name a file that you may read",
+            Standing::Found | Standing::Trusted => {
+                "make it a plain file of yours, or name another one with `--config FILE`"
+            }
+        };
+        Refusal::new(STEP, format!("`{name}` can not be read: {error}"), remedy)
+    })
+}
+
+/// Whether its owner trusted the file as it is now.
+fn is_trusted(_file: &Path, _text: &str) -> bool {
+    false
+}
+
+/// The nearest `fumehood.toml` at `start` or above it. The search ends at the home folder, where the
+/// file system changes, and at folders that are shared by all.
+pub(crate) fn find(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let device = fs::metadata(start).ok()?.dev();
+    for folder in start.ancestors() {
+        let facts = fs::metadata(folder).ok()?;
+        let shared = facts.mode() & SHARED == SHARED;
+        if facts.dev() != device || (shared && folder != start) {
+            return None;
+        }
+        let file = folder.join(FILE_NAME);
+        if fs::symlink_metadata(&file).is_ok() {
+            return Some(file);
+        }
+        if Some(folder) == home {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_file_is_found_and_the_search_ends_at_home() {
+        let top = tempfile::tempdir().unwrap();
+        let deep = top.path().join("home/project/src");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(top.path().join(FILE_NAME), "").unwrap();
+        let home = top.path().join("home");
+        assert_eq!(find(&deep, Some(&home)), None);
+        fs::write(home.join("project").join(FILE_NAME), "").unwrap();
+        assert_eq!(find(&deep, Some(&home)), Some(home.join("project").join(FILE_NAME)));
+        assert_eq!(find(&deep, None), Some(home.join("project").join(FILE_NAME)));
+    }
+}

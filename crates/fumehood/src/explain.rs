@@ -1,0 +1,186 @@
+//! `fumehood run --explain`: the envelope, the level and why, what holds each clause. Runs nothing.
+
+use crate::host;
+use crate::prepare::Prepared;
+use crate::refusal::Refusal;
+use crate::screen;
+use fumehood_backend::Placement;
+use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength};
+use fumehood_model::envelope::{Envelope, Network, Root};
+use fumehood_model::id::TaskId;
+use fumehood_model::level::Choice;
+use fumehood_model::quantity::{show_bytes, show_cpus, show_duration};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What `--explain --json` prints.
+#[derive(Serialize)]
+struct Explained<'a> {
+    level: &'a Choice,
+    envelope: &'a Envelope,
+    enforcement: &'a Enforcement,
+    toolchains: &'a [PathBuf],
+    environment: Vec<String>,
+    command: Where<'a>,
+    notes: &'a [String],
+}
+
+/// Where the command resolves.
+#[derive(Serialize)]
+struct Where<'a> {
+    name: Option<String>,
+    inside: Option<String>,
+    host: Option<String>,
+    flag: Option<&'a str>,
+}
+
+/// Prints it.
+pub(crate) fn say(prepared: &Prepared, json: bool) -> Result<(), Refusal> {
+    let enforcement = enforcement(prepared)?;
+    let request = &prepared.request;
+    let names: Vec<String> =
+        request.exec.env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+    let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+    let command = Where {
+        name: request.exec.argv.first().map(|word| word.to_string_lossy().into_owned()),
+        inside: shown(&prepared.resolution.inside),
+        host: shown(&prepared.resolution.host),
+        flag: prepared.resolution.flag.as_deref(),
+    };
+    if json {
+        screen::say_json(&Explained {
+            level: &request.choice,
+            envelope: &request.envelope,
+            enforcement: &enforcement,
+            toolchains: &request.toolchains,
+            environment: names,
+            command,
+            notes: &prepared.notes,
+        });
+        return Ok(());
+    }
+    screen::say(&text(prepared, &enforcement, &names, &command));
+    Ok(())
+}
+
+/// What would hold each clause. The places are those that a run would use; none is made.
+fn enforcement(prepared: &Prepared) -> Result<Enforcement, Refusal> {
+    let state =
+        host::state_root(host::home().as_deref()).unwrap_or_else(|| PathBuf::from("/var/lib/fumehood"));
+    let files = prepared.request.envelope.filesystem();
+    let id = TaskId::new(0, 0);
+    let placement = Placement {
+        layer: files.workspace.as_ref().map(|_| state.join("layers").join(id.as_str())),
+        home: files.session.as_ref().map(|name| state.join("sessions").join(name).join("home")),
+        id,
+        shared: state.join("shared"),
+        home_at: prepared.request.home_at.clone(),
+        caches: Vec::new(),
+        toolchains: prepared.request.toolchains.clone(),
+    };
+    let plan = prepared.backend.plan(&prepared.request.envelope, &placement);
+    let plan = plan.map_err(|no| Refusal::new("plan the sandbox", no.to_string(), no.remedy.clone()))?;
+    Ok(plan.enforcement().clone())
+}
+
+fn text(prepared: &Prepared, enforcement: &Enforcement, names: &[String], command: &Where<'_>) -> String {
+    let request = &prepared.request;
+    let mut lines = vec![row("level", &format!("{}: {}", request.choice.level, request.choice.reason))];
+    for clause in Clause::ALL {
+        let mut facts = facts(clause, &request.envelope);
+        facts.extend(enforcement.of(clause).iter().map(held));
+        push(&mut lines, clause.name(), &facts);
+    }
+    let roots: Vec<String> = request.toolchains.iter().map(|root| root.display().to_string()).collect();
+    push(&mut lines, "toolchains", &roots);
+    push(&mut lines, "variables", &[names.join(" ")]);
+    push(&mut lines, "command", &[place(command)]);
+    push(&mut lines, "notes", &prepared.notes);
+    lines.join("\n")
+}
+
+/// What the envelope says in one clause.
+fn facts(clause: Clause, envelope: &Envelope) -> Vec<String> {
+    match clause {
+        Clause::Filesystem => file_facts(envelope),
+        Clause::Network => match envelope.network() {
+            Network::None => vec!["none: no route exists".to_owned()],
+        },
+        Clause::Privilege => {
+            let privilege = envelope.privilege();
+            vec![format!(
+                "uid {} inside, system calls `{}`, no capability",
+                privilege.uid,
+                privilege.syscalls.name()
+            )]
+        }
+        Clause::Credentials => vec!["no secret".to_owned()],
+        Clause::Resources => resource_facts(envelope),
+        Clause::Cleanup => vec![format!("{:?}", envelope.cleanup()).to_lowercase()],
+    }
+}
+
+fn file_facts(envelope: &Envelope) -> Vec<String> {
+    let files = envelope.filesystem();
+    let mut facts = vec![match &files.root {
+        Root::HostSystem => "root: the host's system folders, read-only".to_owned(),
+        Root::Directory(folder) => format!("root: `{}`, read-only", folder.display()),
+    }];
+    facts.push(match &files.workspace {
+        Some(workspace) => format!("/workspace: `{}`, {}", workspace.source.display(), workspace.mode.name()),
+        None => "/workspace: empty, gone afterwards".to_owned(),
+    });
+    facts.extend(
+        files.mounts.iter().map(|m| format!("{}: `{}`, read-only", m.at.display(), m.source.display())),
+    );
+    facts.extend(
+        files.inputs.iter().map(|i| format!("{}: a copy of `{}`", i.at.display(), i.source.display())),
+    );
+    facts.extend(
+        files.output.iter().map(|out| format!("/out: plain files are collected in `{}`", out.display())),
+    );
+    facts.extend(files.caches.iter().map(|cache| format!("cache: {cache}")));
+    facts.extend(files.session.iter().map(|name| format!("session: {name}")));
+    facts
+}
+
+fn resource_facts(envelope: &Envelope) -> Vec<String> {
+    let limits = envelope.resources();
+    let time = limits.timeout.map_or_else(|| "none (a terminal)".to_owned(), show_duration);
+    vec![
+        format!("memory {}, processors {}", show_bytes(limits.memory_bytes), show_cpus(limits.cpu_millis)),
+        format!("processes {}, open files {}", limits.processes, limits.open_files),
+        format!("disk {}, one file {}", show_bytes(limits.disk_bytes), show_bytes(limits.file_size_bytes)),
+        format!("time {time}, output {}", show_bytes(limits.output_bytes)),
+    ]
+}
+
+fn held(mechanism: &Mechanism) -> String {
+    let late = match mechanism.strength {
+        Strength::Watch => " (a watch: noticed after the fact)",
+        Strength::Kernel => "",
+    };
+    format!("held by {}: {}{late}", mechanism.name, mechanism.detail)
+}
+
+fn place(command: &Where<'_>) -> String {
+    match (&command.name, &command.inside, &command.host) {
+        (None, _, _) => "none given".to_owned(),
+        (Some(name), Some(inside), _) => format!("{name} is {inside}"),
+        (Some(name), None, Some(host)) => {
+            let way = command.flag.map(|flag| format!("; `{flag}` brings it in")).unwrap_or_default();
+            format!("{name} is not inside; the host has {host}{way}")
+        }
+        (Some(name), None, None) => format!("{name} is neither inside nor on the host"),
+    }
+}
+
+fn push(lines: &mut Vec<String>, name: &str, facts: &[String]) {
+    for (index, fact) in facts.iter().enumerate() {
+        lines.push(row(if index == 0 { name } else { "" }, fact));
+    }
+}
+
+fn row(name: &str, text: &str) -> String {
+    format!("{name:<12}{text}")
+}

@@ -1,0 +1,177 @@
+//! What the host contributes: its memory, its processors, its terminal, its user.
+
+use crate::command::RunArguments;
+use crate::refusal::Refusal;
+use fumehood_model::envelope::Defaults;
+use fumehood_model::exec::WindowSize;
+use std::fs;
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const GIB: u64 = 1 << 30;
+/// Assumed where the kernel does not say: small enough to be safe.
+const UNKNOWN_MEMORY_BYTES: u64 = GIB;
+/// A program that asks for JSON waits for the answer: a minute, unless it says otherwise.
+const JSON_TIMEOUT: Duration = Duration::from_secs(60);
+/// Nobody is there to press Ctrl-C, and builds are long.
+const UNATTENDED_TIMEOUT: Duration = Duration::from_secs(3600);
+/// A captured stream is held in memory, on its way to one JSON text.
+const CAPTURED_OUTPUT_BYTES: u64 = 16 << 20;
+/// A streamed one is only counted: pipelines of large files go through whole.
+const STREAMED_OUTPUT_BYTES: u64 = 1 << 40;
+/// The size of a terminal that does not say.
+const USUAL_SIZE: WindowSize = WindowSize { rows: 24, columns: 80 };
+
+/// Which of our streams are terminals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terminals {
+    pub(crate) stdin: bool,
+    pub(crate) stdout: bool,
+    pub(crate) stderr: bool,
+}
+
+/// Folders of the host that a run starts from.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    pub(crate) cwd: PathBuf,
+    pub(crate) home: Option<PathBuf>,
+    /// The state folder, whether it is there yet or not.
+    pub(crate) state: Option<PathBuf>,
+}
+
+// === impl Places ===
+
+impl Places {
+    /// Where we stand.
+    pub(crate) fn now() -> Result<Self, Refusal> {
+        let cwd = std::env::current_dir().map_err(|error| {
+            let why = format!("the current folder is gone or can not be read: {error}");
+            Refusal::new("read the arguments", why, "`cd` to a folder that is there")
+        })?;
+        let home = home();
+        let state = state_root(home.as_deref());
+        Ok(Self { cwd, home, state })
+    }
+}
+
+// === impl Terminals ===
+
+impl Terminals {
+    /// Asks the kernel.
+    pub(crate) fn now() -> Self {
+        Self {
+            stdin: std::io::stdin().is_terminal(),
+            stdout: std::io::stdout().is_terminal(),
+            stderr: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// Whether the command gets a terminal of its own.
+    pub(crate) fn wanted(self, args: &RunArguments) -> bool {
+        let natural = self.stdin && self.stdout && !args.json;
+        (natural || args.tty) && !args.no_tty
+    }
+
+    /// Whether somebody is there to end a run by hand.
+    fn attended(self) -> bool {
+        self.stdin || self.stdout || self.stderr
+    }
+}
+
+/// The defaults of an envelope here and now.
+pub(crate) fn defaults(args: &RunArguments, terminals: Terminals, places: &Places) -> Defaults {
+    let timeout = if args.json {
+        Some(JSON_TIMEOUT)
+    } else if terminals.attended() {
+        None
+    } else {
+        Some(UNATTENDED_TIMEOUT)
+    };
+    Defaults {
+        base: places.cwd.clone(),
+        home: places.home.clone(),
+        state: places.state.clone(),
+        host_memory_bytes: memory_bytes(),
+        host_cpus: std::thread::available_parallelism()
+            .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
+        timeout,
+        output_bytes: if args.json { CAPTURED_OUTPUT_BYTES } else { STREAMED_OUTPUT_BYTES },
+    }
+}
+
+/// The uid that we act as.
+pub(crate) fn euid() -> u32 {
+    fs::metadata("/proc/self").map_or(u32::MAX, |facts| facts.uid())
+}
+
+/// The home folder: HOME where it is ours, else what `/etc/passwd` says.
+pub(crate) fn home() -> Option<PathBuf> {
+    let uid = euid();
+    let ours = |path: &Path| path.is_absolute() && fs::metadata(path).is_ok_and(|facts| facts.uid() == uid);
+    let named = std::env::var_os("HOME").map(PathBuf::from).filter(|home| ours(home));
+    named.or_else(|| passwd_home(&fs::read_to_string("/etc/passwd").ok()?, uid))
+}
+
+/// Our state folder: where it is told to be, or where the kind of user has it.
+pub(crate) fn state_root(home: Option<&Path>) -> Option<PathBuf> {
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    absolute("FUMEHOOD_STATE").or_else(|| match euid() {
+        0 => Some(PathBuf::from("/var/lib/fumehood")),
+        _ => absolute("XDG_STATE_HOME")
+            .or_else(|| Some(home?.join(".local/state")))
+            .map(|folder| folder.join("fumehood")),
+    })
+}
+
+/// The size of our terminal.
+pub(crate) fn window_size() -> WindowSize {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    WindowSize {
+        rows: number("LINES").unwrap_or(USUAL_SIZE.rows),
+        columns: number("COLUMNS").unwrap_or(USUAL_SIZE.columns),
+    }
+}
+
+fn memory_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.and_then(|kib| kib.checked_mul(1024)).unwrap_or(UNKNOWN_MEMORY_BYTES)
+}
+
+fn passwd_home(passwd: &str, uid: u32) -> Option<PathBuf> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let owner: u32 = fields.nth(2)?.parse().ok()?;
+        let home = fields.nth(2)?;
+        (owner == uid && home.starts_with('/')).then(|| PathBuf::from(home))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_found_without_a_name_service() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(passwd_home(passwd, 1000), Some(PathBuf::from("/home/ann")));
+        assert_eq!(passwd_home(passwd, 7), None);
+    }
+
+    #[test]
+    fn a_terminal_is_given_where_both_ends_are_one() {
+        let both = Terminals { stdin: true, stdout: true, stderr: true };
+        let none = Terminals { stdin: false, stdout: false, stderr: false };
+        let plain = RunArguments::default();
+        assert!(both.wanted(&plain));
+        assert!(!none.wanted(&plain));
+        assert!(!both.wanted(&RunArguments { json: true, ..RunArguments::default() }));
+        assert!(none.wanted(&RunArguments { tty: true, ..RunArguments::default() }));
+    }
+}

@@ -1,0 +1,40 @@
+//! Writing to standard output and standard error.
+//!
+//! A reader that went away (`fumehood audit show | head`) is not an error: the rest is dropped.
+
+use std::io::{self, Write};
+
+/// Writes `text` and a line end to standard output.
+pub(crate) fn say(text: &str) {
+    write_line(&mut io::stdout().lock(), text);
+}
+
+/// Writes `text` to standard output as it is.
+pub(crate) fn say_raw(text: &str) {
+    let mut stream = io::stdout().lock();
+    settle(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
+}
+
+/// Writes one value as one line of JSON to standard output.
+pub(crate) fn say_json(value: &impl serde::Serialize) {
+    let text = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
+    say(&text);
+}
+
+/// Writes `fumehood: text` to standard error.
+pub(crate) fn note(text: &str) {
+    write_line(&mut io::stderr().lock(), &format!("fumehood: {text}"));
+}
+
+/// Writes `text` and a line end to standard error.
+pub(crate) fn tell(text: &str) {
+    write_line(&mut io::stderr().lock(), text);
+}
+
+fn write_line(stream: &mut impl Write, text: &str) {
+    // One write a line: lines of parallel runs do not mix in a log.
+    settle(stream.write_all(format!("{text}\n").as_bytes()).and_then(|()| stream.flush()));
+}
+
+/// Nobody is left to be told that nobody listens.
+fn settle(_written: io::Result<()>) {}

@@ -1,0 +1,99 @@
+//! From what was typed to a task: an id, the beginning of one, or nothing for the latest.
+
+use crate::host;
+use crate::refusal::Refusal;
+use fumehood_model::id::TaskId;
+use fumehood_runtime::state::{State, StateError};
+use std::fs;
+use std::path::Path;
+
+const STEP: &str = "find the task";
+
+/// Opens the state folder.
+pub(crate) fn state() -> Result<State, Refusal> {
+    let step = "open the state folder";
+    let Some(root) = host::state_root(host::home().as_deref()) else {
+        return Err(Refusal::new(
+            step,
+            "there is no home folder to keep state in",
+            "set `FUMEHOOD_STATE` to a folder of yours",
+        ));
+    };
+    State::open(root).map_err(|error| {
+        let remedy = match &error {
+            StateError::Unsafe { remedy, .. } => remedy.clone(),
+            StateError::Io { .. } => "set `FUMEHOOD_STATE` to a folder of yours".to_owned(),
+        };
+        let source =
+            std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        Refusal::new(step, format!("{error}{source}"), remedy)
+    })
+}
+
+/// The task that has a layer.
+pub(crate) fn with_layer(state: &State, typed: Option<&str>) -> Result<TaskId, Refusal> {
+    let nothing = Refusal::new(
+        STEP,
+        "no run left changes to look at",
+        "a run with `--workspace DIR` leaves them where it changed something",
+    );
+    pick(&state.root().join("layers"), "", typed, nothing)
+}
+
+/// The task that has a record.
+pub(crate) fn with_record(state: &State, typed: Option<&str>) -> Result<TaskId, Refusal> {
+    let nothing = Refusal::new(STEP, "nothing has run yet", "`fumehood run -- true` runs something");
+    pick(&state.root().join("records"), ".jsonl", typed, nothing)
+}
+
+fn pick(folder: &Path, ending: &str, typed: Option<&str>, nothing: Refusal) -> Result<TaskId, Refusal> {
+    let typed = typed.unwrap_or_default().to_ascii_lowercase();
+    let mut ids: Vec<TaskId> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| TaskId::parse(entry.ok()?.file_name().to_str()?.strip_suffix(ending)?).ok())
+        .collect();
+    ids.sort();
+    if ids.is_empty() {
+        return Err(nothing);
+    }
+    if typed.is_empty() {
+        return ids.pop().ok_or(nothing);
+    }
+    let mut fitting = ids.into_iter().filter(|id| id.as_str().starts_with(&typed));
+    match (fitting.next(), fitting.next()) {
+        (Some(id), None) => Ok(id),
+        (Some(first), Some(second)) => Err(Refusal::new(
+            STEP,
+            format!("`{typed}` is the beginning of more than one task"),
+            format!("type more of it, as in `{first}` or `{second}`"),
+        )),
+        (None, _) => Err(Refusal::new(
+            STEP,
+            format!("there is no task `{typed}` here"),
+            "`fumehood audit list` lists the tasks",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_found_by_its_beginning_and_the_latest_by_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = TaskId::new(1_000, 1);
+        let new = TaskId::new(2_000, 1);
+        for name in [old.as_str(), new.as_str(), "index", "../x"] {
+            let _ = fs::write(folder.path().join(format!("{name}.jsonl")), "");
+        }
+        let nothing = || Refusal::new(STEP, "nothing", "");
+        let find = |typed: Option<&str>| pick(folder.path(), ".jsonl", typed, nothing());
+        assert_eq!(find(None), Ok(new.clone()));
+        assert_eq!(find(Some(old.as_str())), Ok(old));
+        assert!(find(Some("0")).unwrap_err().why.contains("more than one"));
+        assert!(find(Some("zzz")).unwrap_err().why.contains("no task"));
+        assert_eq!(pick(Path::new("/nonexistent"), "", None, nothing()), Err(nothing()));
+    }
+}
