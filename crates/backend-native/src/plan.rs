@@ -194,6 +194,6 @@ fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
     if envelope.filesystem().workspace.as_ref().is_some_and(|workspace| workspace.mode != WorkspaceMode::ReadOnly) {
         held.push(watch("byte-watch", format!("disk-backed layer {}, looked at every second", quantity::show_bytes(limits.disk_bytes))));
     }
-    held.push(watch("keeper", "wall clock and output are ended and drained by the keeper".to_owned()));
+    held.push(kernel("pid-namespace", "at the wall clock every process ends with its first".to_owned()));
     held
 }

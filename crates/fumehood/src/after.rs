@@ -79,6 +79,7 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
         HitKind::OutputLimit => {
             format!("{} of output were past the limit and dropped (`--max-output`)", bytes(dropped_bytes))
         }
+        HitKind::OutOfMemory => format!("{count} of its processes were ended for memory (`--mem`): {detail}"),
         HitKind::DiskFull => format!("writes met the disk limit (`--disk`): {detail}"),
         HitKind::TooManyProcesses => format!("{count} forks met the process limit (`--pids`): {detail}"),
         HitKind::Denied => format!("`{detail}` was refused {}", times(*count)),

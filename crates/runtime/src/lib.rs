@@ -5,7 +5,9 @@
 
 pub mod environment;
 pub mod files;
+mod finish;
 mod keeper;
+mod meter;
 mod places;
 mod reaper;
 pub mod run;

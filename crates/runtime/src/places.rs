@@ -1,11 +1,13 @@
 //! Where on the host the parts of a run are: its layer, its session's HOME, its caches.
 
 use crate::files::layer::{Layer, LayerError};
+use crate::finish::Finished;
 use crate::run::RunRequest;
 use crate::state::State;
 use fumehood_backend::Placement;
-use fumehood_model::envelope::{Cache, Envelope, WorkspaceMode};
+use fumehood_model::envelope::{Cache, Cleanup, Envelope, WorkspaceMode};
 use fumehood_model::id::TaskId;
+use fumehood_model::report::Changes;
 use fumehood_sys::dirfd::DirHandle;
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, DirBuilder};
@@ -46,6 +48,34 @@ pub(crate) enum PlaceError {
 // === impl Places ===
 
 impl Places {
+    /// The placement of a run that is only looked at: nothing is made.
+    pub(crate) fn imagined(state: &State, request: &RunRequest) -> Placement {
+        Placement {
+            id: TaskId::new(0, 0),
+            shared: state.shared(),
+            layer: None,
+            home: None,
+            home_at: request.home_at.clone(),
+            caches: Vec::new(),
+            toolchains: request.toolchains.clone(),
+        }
+    }
+
+    /// Undoes [`Places::make`] for a run that did not happen.
+    pub(crate) fn give_back(&self) {
+        if let Some(layer) = &self.own_layer {
+            let _ = remove_layer(layer);
+        }
+    }
+
+    /// Keeps a layer that changes something, unless the envelope says otherwise.
+    pub(crate) fn settle(&self, envelope: &Envelope, finished: &Finished) {
+        let unchanged = finished.changes.is_none_or(|changes| changes == Changes::default());
+        if unchanged || *envelope.cleanup() == Cleanup::RemoveAll {
+            self.give_back();
+        }
+    }
+
     /// Makes what is missing.
     pub(crate) fn make(state: &State, id: &TaskId, request: &RunRequest) -> Result<Self, PlaceError> {
         let envelope = &request.envelope;

@@ -1,12 +1,28 @@
 //! One run, from a checked envelope to a report.
 
+use crate::finish::{self, Finished};
+use crate::keeper::{self, Keeper, SIGNALS, Streams};
+use crate::meter::Meter;
+use crate::places::Places;
+use crate::reaper::{Estate, Reaper};
 use crate::state::State;
-use fumehood_backend::Backend;
-use fumehood_model::envelope::Envelope;
+use crate::streams::{Allowance, Flow, Sink};
+use fumehood_audit::{TaskLog, os_text};
+use fumehood_backend::{Backend, GuestStdio, Instance, LaunchError};
+use fumehood_model::ending::{Ending, Hit};
+use fumehood_model::enforcement::{Clause, Enforcement, Strength};
+use fumehood_model::envelope::{Envelope, WorkspaceMode};
+use fumehood_model::event::Event;
 use fumehood_model::exec::ExecRequest;
+use fumehood_model::id::TaskId;
 use fumehood_model::level::Choice;
 use fumehood_model::report::RunReport;
+use fumehood_sys::{host, process, terminal};
+use std::error::Error;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
 
 /// Everything that one run needs to know.
 #[derive(Clone, Debug)]
@@ -31,8 +47,205 @@ pub enum OutputMode {
     Capture,
 }
 
+/// What a run has come to so far; the report is made of it, whichever step was the last.
+#[derive(Debug)]
+struct Attempt<'a> {
+    backend: &'a dyn Backend,
+    state: &'a State,
+    request: &'a RunRequest,
+    id: TaskId,
+    born: Instant,
+    enforcement: Enforcement,
+}
+
 /// Runs one command and answers with the whole truth about it. A failure before the command started
 /// is an ending too (`not_started`), so there is no error beside the report.
-pub fn run(_backend: &dyn Backend, _state: &State, _request: RunRequest) -> RunReport {
-    unimplemented!("being written")
+pub fn run(backend: &dyn Backend, state: &State, request: RunRequest) -> RunReport {
+    let born = Instant::now();
+    let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
+    let mut attempt = Attempt { backend, state, request: &request, id, born, enforcement: Enforcement::default() };
+    let finished = attempt.go().unwrap_or_else(Finished::not_started);
+    let Attempt { id, enforcement, .. } = attempt;
+    finished.report(id, request.choice.clone(), enforcement)
+}
+
+/// What a backend would enforce for a request, with nothing made but the places it needs to look at.
+pub fn explain(
+    backend: &dyn Backend,
+    state: &State,
+    request: &RunRequest,
+) -> Result<Enforcement, fumehood_model::enforcement::Unenforceable> {
+    let placement = Places::imagined(state, request);
+    backend.plan(&request.envelope, &placement).map(|plan| plan.enforcement().clone())
+}
+
+// === impl Attempt ===
+
+impl Attempt<'_> {
+    /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
+    fn go(&mut self) -> Result<Finished, Ending> {
+        let places = Places::make(self.state, &self.id, self.request).map_err(|error| failed(&error))?;
+        let plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
+            places.give_back();
+            not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
+        })?;
+        self.enforcement = plan.enforcement().clone();
+        let mut log = self.open_record().inspect_err(|_| places.give_back())?;
+        let signals = process::signal_descriptor(&SIGNALS).map_err(|error| failed(&error))?;
+        let reaper = Reaper::fork(&self.estate(&places)).map_err(|error| failed(&error))?;
+
+        let outcome = plan.launch().map_err(|error| launch_failed(&error)).and_then(|mut instance| {
+            let _ = process::keep_capabilities(&KEPT_CAPABILITIES);
+            process::set_dumpable(false);
+            self.start(instance.as_mut()).map(|streams| (instance, streams))
+        });
+        let finished = match outcome {
+            Ok((mut instance, streams)) => {
+                let meter = self.meter(&places);
+                let keeper = Keeper::new(instance.as_mut(), &signals, streams, meter);
+                let watched = keeper.keep(self.request.envelope.resources().timeout);
+                let watched = watched.map_err(|error| failed(&error))?;
+                finish::collect(self.request, &places, instance.as_mut(), watched, self.born, &mut log)
+            }
+            Err(ending) => Finished::not_started(ending),
+        };
+        finished.close(log, unix_millis()).map_err(|error| failed(&error))?;
+        places.settle(&self.request.envelope, &finished);
+        reaper.done();
+        Ok(finished)
+    }
+
+    /// Writes down what is about to happen. If it can not be written, nothing happens.
+    fn open_record(&self) -> Result<TaskLog, Ending> {
+        let unwritten = |error: fumehood_audit::RecordError| {
+            not_started("write the record", &chain(&error), "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`")
+        };
+        let at = unix_millis();
+        let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
+        log.append_all(at, &self.opening()).map_err(unwritten)?;
+        Ok(log)
+    }
+
+    fn opening(&self) -> Vec<Event> {
+        let RunRequest { envelope, choice, exec, .. } = self.request;
+        let value = |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
+        let launched = Event::Launched {
+            level: choice.level.name().to_owned(),
+            reason: choice.reason.to_string(),
+            envelope: value(serde_json::to_value(envelope)),
+            enforcement: value(serde_json::to_value(&self.enforcement)),
+        };
+        let inputs = envelope.filesystem().inputs.iter().map(|input| Event::FileIn {
+            source: os_text(&input.source),
+            at: os_text(&input.at),
+            bytes: std::fs::metadata(&input.source).map_or(0, |meta| meta.len()),
+        });
+        let started = Event::ExecStarted {
+            argv: exec.argv.iter().map(os_text).collect(),
+            cwd: os_text(&exec.cwd),
+            env_names: exec.env.iter().map(|(name, _)| os_text(name)).collect(),
+            terminal: exec.terminal.is_some(),
+        };
+        std::iter::once(launched).chain(inputs).chain([started]).collect()
+    }
+
+    fn estate<'b>(&'b self, places: &Places) -> Estate<'b> {
+        Estate {
+            backend: self.backend,
+            id: &self.id,
+            layer: places.own_layer.clone(),
+            records: self.state.records(),
+        }
+    }
+
+    /// Hands the command to the guest, on streams made for it.
+    fn start(&self, instance: &mut dyn Instance) -> Result<Streams, Ending> {
+        let exec = &self.request.exec;
+        let allowance = Allowance::new(self.request.envelope.resources().output_bytes);
+        if exec.terminal.is_some() {
+            instance.exec(exec, GuestStdio::Terminal).map_err(|error| keeper::not_started(&error))?;
+            return Ok(Streams { input: None, output: None, error: None, allowance });
+        }
+        let (guest, input, output, error) = pipes(self.request.output).map_err(|error| failed(&error))?;
+        instance.exec(exec, guest).map_err(|error| keeper::not_started(&error))?;
+        Ok(Streams { input, output: Some(output), error: Some(error), allowance })
+    }
+
+    fn meter(&self, places: &Places) -> Meter {
+        let envelope = &self.request.envelope;
+        let watched = |name| {
+            self.enforcement.of(Clause::Resources).iter().any(|m| m.name == name && m.strength == Strength::Watch)
+        };
+        let workspace = envelope.filesystem().workspace.as_ref();
+        let written = match workspace.map(|workspace| workspace.mode) {
+            Some(WorkspaceMode::CopyOnWrite) => places.placement.layer.as_ref().map(|layer| layer.join("upper")),
+            Some(WorkspaceMode::ReadWrite | WorkspaceMode::ReadOnly) | None => None,
+        };
+        Meter::new(envelope.resources(), watched("resident-memory-watch"), written.filter(|_| watched("byte-watch")))
+    }
+}
+
+/// What the keeper still needs once it has launched, by capability number: to read and own what a
+/// sandbox of another uid wrote, and to end it.
+const KEPT_CAPABILITIES: [u32; 5] = [
+    0, // CAP_CHOWN
+    1, // CAP_DAC_OVERRIDE
+    2, // CAP_DAC_READ_SEARCH
+    3, // CAP_FOWNER
+    5, // CAP_KILL
+];
+
+/// The guest's ends, and our flows from and to the caller's streams.
+fn pipes(mode: OutputMode) -> io::Result<(GuestStdio, Option<Flow>, Flow, Flow)> {
+    let (stdin, feed) = process::pipe(false)?;
+    process::set_nonblocking(&feed, true)?;
+    let (from_output, stdout) = process::pipe(true)?;
+    let (from_error, stderr) = process::pipe(true)?;
+    let sink = |number| match mode {
+        OutputMode::Stream => Sink::caller(terminal::standard(number)),
+        OutputMode::Capture => Sink::Memory(Vec::new()),
+    };
+    let input = caller_flow(feed);
+    let guest = GuestStdio::Pipes { stdin, stdout, stderr };
+    Ok((guest, input, Flow::new(from_output, sink(1)), Flow::new(from_error, sink(2))))
+}
+
+/// Without a readable standard input the guest's ends at once.
+fn caller_flow(feed: OwnedFd) -> Option<Flow> {
+    keeper::caller_input().ok().map(|input| Flow::new(input, Sink::Free(feed.into())))
+}
+
+pub(crate) fn unix_millis() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn launch_failed(error: &LaunchError) -> Ending {
+    not_started(&error.step, &error.why, &error.remedy)
+}
+
+fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
+    Ending::NotStarted { step: step.to_owned(), why: why.to_owned(), remedy: remedy.to_owned() }
+}
+
+/// An error of our own on the way, with its causes.
+fn failed(error: &dyn Error) -> Ending {
+    let text = error.to_string();
+    let why = error.source().map_or_else(|| text.clone(), chain);
+    let remedy = "check the path and its permissions; `fumehood doctor` looks at what this host can hold";
+    not_started(&text, &why, remedy)
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
+}
+
+/// A hit that is added after the command is over.
+pub(crate) fn late_hit(kind: fumehood_model::ending::HitKind, detail: String, count: u64, born: Instant) -> Hit {
+    Hit { kind, detail, count, first_ms: u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX) }
 }

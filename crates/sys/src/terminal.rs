@@ -72,3 +72,12 @@ fn set(terminal: BorrowedFd<'_>, attributes: &libc::termios) -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// One of our own standard streams (0, 1 or 2), which are open as long as we live: the Rust runtime
+/// opens those that the caller had closed.
+pub fn standard(number: i32) -> BorrowedFd<'static> {
+    let number = if (0..=2).contains(&number) { number } else { 2 };
+    // SAFETY: descriptors 0 to 2 are never closed by this program, only pointed elsewhere by the reaper,
+    // which does not use this.
+    unsafe { BorrowedFd::borrow_raw(number) }
+}

@@ -1,0 +1,150 @@
+//! After the command: what it wrote is collected and counted, and its ending written down.
+
+use crate::files::{Refusal, changes, collect as collector};
+use crate::keeper::{Streams, Watched};
+use crate::places::Places;
+use crate::run::{RunRequest, late_hit, unix_millis};
+use crate::streams::Flow;
+use base64::Engine as _;
+use fumehood_audit::{RecordError, TaskLog};
+use fumehood_backend::Instance;
+use fumehood_model::ending::{Ending, Hit, HitKind};
+use fumehood_model::enforcement::Enforcement;
+use fumehood_model::event::Event;
+use fumehood_model::id::TaskId;
+use fumehood_model::level::Choice;
+use fumehood_model::report::{Captured, Changes, Collected, RunReport, Usage};
+use fumehood_sys::dirfd::DirHandle;
+use std::io;
+use std::time::Instant;
+
+/// A run that is over.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    ending: Ending,
+    hits: Vec<Hit>,
+    usage: Usage,
+    dropped_bytes: u64,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    pub(crate) changes: Option<Changes>,
+    collected: Option<Collected>,
+}
+
+/// Collects `/out`, counts what the layer changes and what was used.
+pub(crate) fn collect(
+    request: &RunRequest,
+    places: &Places,
+    instance: &mut dyn Instance,
+    watched: Watched,
+    born: Instant,
+    log: &mut TaskLog,
+) -> Finished {
+    let Watched { ending, mut hits, streams } = watched;
+    let meters = instance.meters();
+    let bytes = |flow: &Option<Flow>| flow.as_ref().map_or(0, |flow| flow.bytes);
+    let usage = Usage {
+        wall_ms: u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX),
+        cpu_ms: meters.cpu_ms,
+        peak_memory_bytes: meters.peak_memory_bytes,
+        stdout_bytes: bytes(&streams.output),
+        stderr_bytes: bytes(&streams.error),
+    };
+    let collected = output(request, instance, log, &mut hits, born);
+    let changes = places.layer.as_ref().and_then(|layer| {
+        let list = changes::read(&layer.upper().ok()?, &layer.workspace().ok()?, changes::ReadLimits::default());
+        list.ok().map(|list| list.count())
+    });
+    let Streams { output, error, allowance, .. } = streams;
+    let memory = |flow: Option<Flow>| flow.map(Flow::take_memory).unwrap_or_default();
+    let (stdout, stderr) = (memory(output), memory(error));
+    Finished { ending, hits, usage, dropped_bytes: allowance.dropped, stdout, stderr, changes, collected }
+}
+
+/// Brings the plain files of `/out` to the host, each recorded before it appears.
+fn output(
+    request: &RunRequest,
+    instance: &dyn Instance,
+    log: &mut TaskLog,
+    hits: &mut Vec<Hit>,
+    born: Instant,
+) -> Option<Collected> {
+    let target = request.envelope.filesystem().output.as_ref()?;
+    let mut refuse = |what: String, count| hits.push(late_hit(HitKind::NotCollected, what, count, born));
+    let limits = collector::CollectLimits::for_disk(request.envelope.resources().disk_bytes);
+    let mut record = |event: &Event| log.append(unix_millis(), event).map_err(io::Error::other);
+    let outcome = instance.output().ok_or_else(|| "`/out` was never shared".to_owned()).and_then(|from| {
+        let from = from.try_clone_to_owned().map(DirHandle::from).map_err(|error| error.to_string())?;
+        let to = collector::open_target(target).map_err(|error| error.to_string())?;
+        collector::collect(&from, &to, limits, &mut record).map_err(|error| error.to_string())
+    });
+    match outcome {
+        Ok(outcome) => {
+            for Refusal { path, why } in outcome.refusals.iter().take(8) {
+                refuse(format!("`{}`: {why}", path.display()), 1);
+            }
+            Some(outcome.collected)
+        }
+        Err(why) => {
+            refuse(format!("failed to {why}"), 1);
+            Some(Collected::default())
+        }
+    }
+}
+
+// === impl Finished ===
+
+impl Finished {
+    /// A run in which no command ran.
+    pub(crate) fn not_started(ending: Ending) -> Self {
+        Self {
+            ending,
+            hits: Vec::new(),
+            usage: Usage::default(),
+            dropped_bytes: 0,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            changes: None,
+            collected: None,
+        }
+    }
+
+    /// Writes the ending, then closes the record.
+    pub(crate) fn close(&self, mut log: TaskLog, at_ms: u64) -> Result<(), RecordError> {
+        let ended = Event::ExecEnded {
+            ending: self.ending.clone(),
+            hits: self.hits.clone(),
+            usage: self.usage,
+            changes: self.changes,
+            collected: self.collected,
+        };
+        log.append(at_ms, &ended)?;
+        log.close(at_ms)
+    }
+
+    pub(crate) fn report(self, task: TaskId, level: Choice, enforcement: Enforcement) -> RunReport {
+        RunReport {
+            task,
+            ending: self.ending,
+            hits: self.hits,
+            stdout: captured(self.stdout),
+            stderr: captured(self.stderr),
+            dropped_bytes: self.dropped_bytes,
+            resources: self.usage,
+            changes: self.changes,
+            collected: self.collected,
+            level,
+            enforcement,
+        }
+    }
+}
+
+fn captured(bytes: Vec<u8>) -> Captured {
+    match String::from_utf8(bytes) {
+        Ok(text) => Captured { text, base64: false },
+        Err(error) => {
+            let text = base64::engine::general_purpose::STANDARD.encode(error.into_bytes());
+            Captured { text, base64: true }
+        }
+    }
+}

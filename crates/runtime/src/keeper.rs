@@ -1,0 +1,351 @@
+//! The keeper's loop: one wait on everything that can happen, until the command is over.
+//!
+//! ```text
+//!              ┌ guest event ─ started, terminal, ended, gone
+//!   wait for ──┼ signal ────── passed on; a second one, or a deaf command, ends the sandbox
+//!              ├ stream ────── moved, never waited for
+//!              └ time ──────── wall clock, grace, meters
+//! ```
+//!
+//! **Invariant:** whatever happens the loop ends, and with a cause: the command's own end, or the end
+//! that we made and why.
+
+use crate::meter::{Excess, Meter};
+use crate::streams::{Allowance, Flow, Sink};
+use fumehood_backend::{Event, ExecError, Instance, WaitStatus};
+use fumehood_model::ending::{Ending, Hit, HitKind, signal_name};
+use fumehood_sys::poll::{self, Interest};
+use fumehood_sys::{process, terminal};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// From asking a command to end to ending it.
+const TIMEOUT_GRACE: Duration = Duration::from_millis(500);
+const SIGNAL_GRACE: Duration = Duration::from_secs(5);
+/// How long a sandbox that was killed may take to be gone before we go on without its last word.
+const DEATH_LIMIT: Duration = Duration::from_secs(10);
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGKILL: u8 = 9;
+const SIGTERM: i32 = 15;
+const SIGWINCH: i32 = 28;
+
+/// The signals that a keeper takes for the command.
+pub(crate) const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH];
+
+/// The streams of one command.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    /// From the caller to the guest.
+    pub(crate) input: Option<Flow>,
+    pub(crate) output: Option<Flow>,
+    pub(crate) error: Option<Flow>,
+    pub(crate) allowance: Allowance,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) ending: Ending,
+    pub(crate) hits: Vec<Hit>,
+    pub(crate) streams: Streams,
+}
+
+/// Why we are ending the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cause {
+    Timeout(Duration),
+    Signal(i32),
+    Excess(Excess),
+}
+
+/// The loop's state.
+#[derive(Debug)]
+pub(crate) struct Keeper<'a> {
+    instance: &'a mut dyn Instance,
+    signals: &'a OwnedFd,
+    streams: Streams,
+    meter: Meter,
+    timeout: Option<Duration>,
+    born: Instant,
+    cause: Option<Cause>,
+    /// When the grace of `cause` is over; then the sandbox is killed.
+    grace: Option<Instant>,
+    killed: Option<Instant>,
+    outcome: Option<Outcome>,
+    hits: Vec<Hit>,
+    terminal: Option<OwnedFd>,
+    raw: Option<terminal::RawMode<'static>>,
+}
+
+/// What the guest said last.
+#[derive(Debug)]
+enum Outcome {
+    Ended(WaitStatus),
+    NotStarted(ExecError),
+    Gone,
+}
+
+// === impl Keeper ===
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(instance: &'a mut dyn Instance, signals: &'a OwnedFd, streams: Streams, meter: Meter) -> Self {
+        Self {
+            instance,
+            signals,
+            streams,
+            meter,
+            timeout: None,
+            born: Instant::now(),
+            cause: None,
+            grace: None,
+            killed: None,
+            outcome: None,
+            hits: Vec::new(),
+            terminal: None,
+            raw: None,
+        }
+    }
+
+    /// Keeps the command until it is over, for `timeout` at most.
+    pub(crate) fn keep(mut self, timeout: Option<Duration>) -> io::Result<Watched> {
+        self.timeout = timeout;
+        while self.outcome.is_none() {
+            self.wait()?;
+            self.read_events();
+            self.read_signals();
+            self.move_streams();
+            self.watch_time();
+        }
+        self.deliver_rest()?;
+        self.raw = None;
+        let ending = self.conclude();
+        Ok(Watched { ending, hits: self.hits, streams: self.streams })
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut set: Vec<(BorrowedFd<'_>, Interest)> =
+            vec![(self.instance.events(), Interest::Read), (self.signals.as_fd(), Interest::Read)];
+        set.extend(self.streams.waits());
+        poll::wait(&set, self.next_alarm()).map(drop)
+    }
+
+    fn next_alarm(&self) -> Option<Duration> {
+        let deadline = self.timeout.filter(|_| self.cause.is_none()).map(|limit| self.born + limit);
+        let death = self.killed.map(|at| at + DEATH_LIMIT);
+        let alarms = [deadline, self.grace, death, self.meter.next()];
+        alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    fn read_events(&mut self) {
+        while let Some(event) = self.instance.next_event() {
+            match event {
+                Event::Started => {}
+                Event::Terminal(master) => self.take_terminal(master),
+                Event::NotStarted(error) => self.outcome = Some(Outcome::NotStarted(error)),
+                Event::Ended { status, leftovers } => {
+                    if leftovers > 0 {
+                        self.hit(HitKind::LeftoverProcesses, "ended with the command", u64::from(leftovers));
+                    }
+                    self.outcome = Some(Outcome::Ended(status));
+                }
+                Event::Denied { syscall } => self.hit(HitKind::Denied, syscall, 1),
+                Event::Gone => self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone)),
+            }
+        }
+    }
+
+    /// The guest's terminal is there: our own becomes a window onto it.
+    fn take_terminal(&mut self, master: OwnedFd) {
+        let (read, write) = (master.try_clone(), master.try_clone());
+        let (Ok(read), Ok(write)) = (read, write) else { return self.end(Cause::Signal(SIGHUP)) };
+        let _ = process::set_nonblocking(&master, true);
+        self.streams.output = Some(Flow::new(read, Sink::caller(caller_output())));
+        self.streams.input = caller_input().ok().map(|input| Flow::new(input, Sink::Free(write.into())));
+        self.terminal = Some(master);
+        self.raw = terminal::RawMode::enter(static_input()).ok();
+        self.resize();
+    }
+
+    fn resize(&self) {
+        if let (Some(master), Ok((rows, columns))) = (&self.terminal, terminal::size(static_input())) {
+            let _ = terminal::set_size(master.as_fd(), rows, columns);
+        }
+    }
+
+    fn read_signals(&mut self) {
+        while let Some(signal) = process::read_signal(self.signals.as_fd()) {
+            match signal {
+                SIGWINCH => self.resize(),
+                _ if matches!(self.cause, Some(Cause::Signal(_))) => self.kill(),
+                _ => self.end(Cause::Signal(signal)),
+            }
+        }
+    }
+
+    fn move_streams(&mut self) {
+        let Streams { input, output, error, allowance } = &mut self.streams;
+        let dropped = allowance.dropped;
+        for flow in [output, error].into_iter().flatten() {
+            flow.advance(Some(allowance));
+        }
+        if let Some(flow) = input {
+            flow.advance(None);
+            flow.close_finished_sink();
+        }
+        if self.streams.allowance.dropped > dropped {
+            self.hit(HitKind::OutputLimit, "output", self.streams.allowance.dropped - dropped);
+        }
+    }
+
+    fn watch_time(&mut self) {
+        let now = Instant::now();
+        if let Some(limit) = self.timeout.filter(|limit| self.cause.is_none() && now >= self.born + *limit) {
+            self.end(Cause::Timeout(limit));
+        }
+        if self.cause.is_none()
+            && let Some(excess) = self.meter.look(self.instance, now)
+        {
+            self.cause = Some(Cause::Excess(excess));
+            self.kill();
+        }
+        if self.grace.is_some_and(|at| now >= at) {
+            self.kill();
+        }
+        if self.killed.is_some_and(|at| now >= at + DEATH_LIMIT) {
+            self.outcome = Some(Outcome::Gone);
+        }
+    }
+
+    /// Asks the command to end, and gives it a moment.
+    fn end(&mut self, cause: Cause) {
+        let (signal, grace) = match &cause {
+            // Interactive: whoever presses Ctrl-C once may be talking to the command.
+            Cause::Signal(signal @ (SIGINT | SIGQUIT)) => (*signal, None),
+            Cause::Signal(signal) => (*signal, Some(SIGNAL_GRACE)),
+            Cause::Timeout(_) | Cause::Excess(_) => (SIGTERM, Some(TIMEOUT_GRACE)),
+        };
+        self.cause = Some(cause);
+        self.grace = grace.map(|grace| Instant::now() + grace);
+        if self.instance.signal(signal).is_err() {
+            self.kill();
+        }
+    }
+
+    fn kill(&mut self) {
+        self.grace = None;
+        self.killed.get_or_insert_with(Instant::now);
+        self.instance.kill();
+    }
+
+    /// Every writer is dead, so the streams end; what they hold is still the command's output.
+    fn deliver_rest(&mut self) -> io::Result<()> {
+        self.streams.input = None;
+        let mut impatient = false;
+        while !impatient && !self.streams.is_delivered() {
+            let mut set: Vec<(BorrowedFd<'_>, Interest)> = vec![(self.signals.as_fd(), Interest::Read)];
+            set.extend(self.streams.waits());
+            // A stream that nobody writes any more is at its end; nothing is left to wait for.
+            let found = poll::wait(&set, Some(Duration::from_secs(1)))?;
+            let quiet = found.iter().all(|waited| !waited.ready);
+            impatient = process::read_signal(self.signals.as_fd()).is_some_and(|signal| signal != SIGWINCH)
+                || (quiet && self.streams.only_sources_wait());
+            self.move_streams();
+        }
+        Ok(())
+    }
+
+    fn hit(&mut self, kind: HitKind, detail: &str, count: u64) {
+        match self.hits.iter_mut().find(|hit| hit.kind == kind && hit.detail == detail) {
+            Some(hit) => hit.count += count,
+            None => {
+                let first_ms = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.hits.push(Hit { kind, detail: detail.to_owned(), count, first_ms });
+            }
+        }
+    }
+
+    /// The one place where an ending is decided.
+    fn conclude(&mut self) -> Ending {
+        let last = self.meter.last(self.instance);
+        if last.fork_failures > 0 {
+            self.hit(HitKind::TooManyProcesses, "processes", last.fork_failures);
+        }
+        if last.disk_full {
+            self.hit(HitKind::DiskFull, "scratch in memory", 1);
+        }
+        let outcome = self.outcome.take().unwrap_or(Outcome::Gone);
+        let died = matches!(outcome, Outcome::Gone | Outcome::Ended(WaitStatus::Signalled(SIGKILL) | WaitStatus::Exited(137)));
+        let ending = match (self.cause.take(), outcome) {
+            (Some(Cause::Timeout(limit)), _) => {
+                Ending::TimedOut { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
+            }
+            (Some(Cause::Excess(excess)), _) => excess.ending(),
+            (None, _) if last.oom_kills > 0 && died => self.meter.out_of_memory(),
+            (_, Outcome::NotStarted(error)) => not_started(&error),
+            (Some(Cause::Signal(signal)), Outcome::Gone) => killed(signal),
+            (Some(Cause::Signal(signal)), Outcome::Ended(WaitStatus::Signalled(by))) if i32::from(by) == signal => {
+                killed(signal)
+            }
+            (_, Outcome::Ended(WaitStatus::Exited(code))) => Ending::Exited { code },
+            (_, Outcome::Ended(WaitStatus::Signalled(signal))) => {
+                Ending::Signalled { signal, name: signal_name(signal) }
+            }
+            (None, Outcome::Gone) => Ending::Signalled { signal: SIGKILL, name: signal_name(SIGKILL) },
+        };
+        if last.oom_kills > 0 && !matches!(ending, Ending::OutOfMemory { .. }) {
+            self.hit(HitKind::OutOfMemory, "memory", last.oom_kills);
+        }
+        ending
+    }
+}
+
+// === impl Streams ===
+
+impl Streams {
+    fn waits(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Interest)> {
+        [&self.input, &self.output, &self.error].into_iter().flatten().filter_map(Flow::waits_for)
+    }
+
+    fn is_delivered(&self) -> bool {
+        [&self.output, &self.error].into_iter().flatten().all(Flow::is_finished)
+    }
+
+    fn only_sources_wait(&self) -> bool {
+        self.waits().all(|(_, interest)| interest == Interest::Read)
+    }
+}
+
+/// A second handle of our own standard input.
+pub(crate) fn caller_input() -> io::Result<OwnedFd> {
+    static_input().try_clone_to_owned()
+}
+
+fn static_input() -> BorrowedFd<'static> {
+    terminal::standard(0)
+}
+
+fn caller_output() -> BorrowedFd<'static> {
+    terminal::standard(1)
+}
+
+fn killed(signal: i32) -> Ending {
+    let signal = u8::try_from(signal).unwrap_or(SIGKILL);
+    Ending::Killed { signal, name: signal_name(signal) }
+}
+
+/// The ending of a command that was never executed.
+pub(crate) fn not_started(error: &ExecError) -> Ending {
+    let (step, remedy) = match error {
+        ExecError::NotFound => ("find the command", "show its folder with `--ro`, or use `--image`"),
+        ExecError::NotExecutable(_) => ("execute the command", "check its permission bits, and its interpreter"),
+        ExecError::WorkingDirectory(_) => ("enter the working directory", "name a folder that exists inside with `--cwd`"),
+        ExecError::TooLarge { .. } => ("execute the command", "pass large input through a file (`--in`) or standard input"),
+        ExecError::Exhausted => ("start a process", "allow more with `--pids` or `--mem`"),
+        ExecError::Silent => ("reach the sandbox", "`fumehood doctor` looks at what this host can hold"),
+    };
+    Ending::NotStarted { step: step.to_owned(), why: error.to_string(), remedy: remedy.to_owned() }
+}

@@ -1,0 +1,128 @@
+//! Watching what a sandbox uses, where the kernel does not stop it at the limit.
+
+use fumehood_backend::{Instance, Meters};
+use fumehood_model::ending::Ending;
+use fumehood_model::envelope::Resources;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const MEMORY_EVERY: Duration = Duration::from_millis(50);
+const DISK_EVERY: Duration = Duration::from_secs(1);
+/// A look at a large layer may take long; at most this part of the time is spent on looking.
+const DISK_SHARE: u32 = 20;
+
+/// A limit that was passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    Memory { limit_bytes: u64, peak_bytes: u64 },
+    Disk { limit_bytes: u64, peak_bytes: u64 },
+}
+
+/// When to look next, and at what.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    memory_limit: u64,
+    disk_limit: u64,
+    /// Whether resident memory is only watched.
+    watch_memory: bool,
+    /// The folder whose bytes are watched.
+    layer: Option<PathBuf>,
+    next_memory: Option<Instant>,
+    next_disk: Option<Instant>,
+    peak_bytes: u64,
+}
+
+// === impl Excess ===
+
+impl Excess {
+    pub(crate) fn ending(self) -> Ending {
+        match self {
+            Self::Memory { limit_bytes, peak_bytes } => {
+                Ending::OutOfMemory { limit: "memory".to_owned(), limit_bytes, peak_bytes }
+            }
+            Self::Disk { limit_bytes, peak_bytes } => {
+                Ending::LimitPassed { limit: "disk".to_owned(), limit_bytes, peak_bytes }
+            }
+        }
+    }
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// Watches nothing that the kernel holds.
+    pub(crate) fn new(limits: &Resources, watch_memory: bool, layer: Option<PathBuf>) -> Self {
+        let now = Instant::now();
+        Self {
+            memory_limit: limits.memory_bytes,
+            disk_limit: limits.disk_bytes,
+            watch_memory,
+            next_memory: watch_memory.then(|| now + MEMORY_EVERY),
+            next_disk: layer.is_some().then(|| now + DISK_EVERY),
+            layer,
+            peak_bytes: 0,
+        }
+    }
+
+    /// When [`Meter::look`] has something to do.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.next_memory.into_iter().chain(self.next_disk).min()
+    }
+
+    /// Looks at what is due.
+    pub(crate) fn look(&mut self, instance: &mut dyn Instance, now: Instant) -> Option<Excess> {
+        if self.next_memory.is_some_and(|at| now >= at) {
+            self.next_memory = Some(now + MEMORY_EVERY);
+            let used = instance.meters().memory_bytes.unwrap_or(0);
+            self.peak_bytes = self.peak_bytes.max(used);
+            if used > self.memory_limit {
+                return Some(Excess::Memory { limit_bytes: self.memory_limit, peak_bytes: self.peak_bytes });
+            }
+        }
+        if self.next_disk.is_some_and(|at| now >= at) {
+            let used = self.layer.as_ref().map_or(0, |layer| bytes_beneath(layer.clone()));
+            self.next_disk = Some(Instant::now() + DISK_EVERY.max(now.elapsed() * DISK_SHARE));
+            if used > self.disk_limit {
+                return Some(Excess::Disk { limit_bytes: self.disk_limit, peak_bytes: used });
+            }
+        }
+        None
+    }
+
+    /// The last reading. A watched sandbox is gone by now; what was seen of it stays.
+    pub(crate) fn last(&mut self, instance: &mut dyn Instance) -> Meters {
+        let meters = instance.meters();
+        self.peak_bytes = self.peak_bytes.max(meters.peak_memory_bytes.unwrap_or(0));
+        meters
+    }
+
+    /// The most memory that was seen in use, where anything measures it.
+    pub(crate) fn peak(&self) -> Option<u64> {
+        (self.peak_bytes > 0 || !self.watch_memory).then_some(self.peak_bytes)
+    }
+
+    /// The ending of a sandbox that the kernel stopped at its memory limit.
+    pub(crate) fn out_of_memory(&self) -> Ending {
+        Excess::Memory { limit_bytes: self.memory_limit, peak_bytes: self.peak_bytes }.ending()
+    }
+}
+
+/// Bytes that the files beneath a folder take on disk. Links are not followed; what vanishes meanwhile
+/// takes nothing.
+fn bytes_beneath(top: PathBuf) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    const BLOCK_BYTES: u64 = 512;
+    let mut waiting = VecDeque::from([top]);
+    let mut total = 0_u64;
+    while let Some(folder) = waiting.pop_front() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            total = total.saturating_add(meta.blocks() * BLOCK_BYTES);
+            if meta.is_dir() {
+                waiting.push_back(entry.path());
+            }
+        }
+    }
+    total
+}
