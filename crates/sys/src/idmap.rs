@@ -12,17 +12,14 @@ pub struct Range {
     pub count: u32,
 }
 
-/// A mapping in which files of `owner` are seen as `sandbox`'s and every other id as itself. Files
-/// of `sandbox`'s own number, which should not exist, are nobody's.
+/// A mapping in which files of `owner` are seen as `sandbox`'s, and those of `sandbox` as `owner`'s;
+/// every other id is itself. The way back matters too: whoever mounts an overlay with such layers
+/// makes its working folder as themselves, and often they are the owner.
 pub fn exchange(owner: u32, sandbox: u32) -> Vec<Range> {
     let (low, high) = (owner.min(sandbox), owner.max(sandbox));
-    let same = |from: u32, to: u32| Range { inside: from, outside: from, count: to - from };
-    [
-        same(0, low),
-        Range { inside: owner, outside: sandbox, count: 1 },
-        same(low + 1, high.max(low + 1)),
-        same(high + 1, u32::MAX),
-    ]
+    let same = |from: u32, to: u32| Range { inside: from, outside: from, count: to.saturating_sub(from) };
+    let one = |inside, outside| Range { inside, outside, count: 1 };
+    [same(0, low), one(low, high), same(low + 1, high), one(high, low), same(high + 1, u32::MAX)]
     .into_iter()
     .filter(|range| range.count > 0)
     .collect()
@@ -90,7 +87,7 @@ mod tests {
                     .map(|r| r.outside + (id - r.inside))
             };
             assert_eq!(seen(owner), Some(sandbox));
-            assert_eq!(seen(sandbox), None);
+            assert_eq!(seen(sandbox), Some(owner));
             for other in [2, 999, 65_535, 4_000_000] {
                 assert_eq!(seen(other), Some(other));
             }
