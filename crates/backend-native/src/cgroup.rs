@@ -29,7 +29,7 @@ pub(crate) struct Cgroup {
     memory: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
-    /// Open `cgroup.procs` of each, for the child to join through.
+    /// Of each, the open file that the child joins through.
     pub(crate) joins: Vec<OwnedFd>,
 }
 
@@ -151,10 +151,15 @@ impl Cgroup {
         }
     }
 
+    /// A version 1 child moves itself through `tasks`: the kernel moves a thread that is the caller
+    /// without stopping every fork on the host first, which through `cgroup.procs` costs a grace period
+    /// of some ten milliseconds. The child has one thread, so it is the whole process that moves.
     fn open_joins(&self) -> io::Result<Vec<OwnedFd>> {
-        let open = |folder: &PathBuf| {
-            OpenOptions::new().write(true).open(folder.join("cgroup.procs")).map(OwnedFd::from)
+        let file = match self.version {
+            Version::One => "tasks",
+            Version::Two => "cgroup.procs",
         };
+        let open = |folder: &PathBuf| OpenOptions::new().write(true).open(folder.join(file)).map(OwnedFd::from);
         self.folders().into_iter().map(open).collect()
     }
 
