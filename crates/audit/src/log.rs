@@ -94,12 +94,9 @@ impl TaskLog {
         let length = file.metadata().map_err(read)?.len();
         let mut log = Self::new(task.clone(), path, file, index).at(proof.head, length);
         if let Some(torn) = proof.torn {
-            if torn.open {
-                log.buffer.push(b'\n');
-            }
             let place = Place { at_ms, task: Some(&log.task), head: log.head };
-            let written = line::write(&mut log.buffer, &place, &torn.seal);
-            log.land(written)?;
+            let mended = torn.mend(&mut log.buffer, &place);
+            log.land(mended)?;
         }
         Ok(log)
     }

@@ -165,14 +165,8 @@ fn index_length(records: &Path) -> u64 {
 
 impl TaskReport {
     fn of(task: &TaskId, proof: Proof) -> Self {
-        let torn_bytes = proof.torn.map_or(0, |torn| torn.seal.torn_bytes);
-        Self {
-            task: task.clone(),
-            state: proof.state,
-            lines: proof.head.lines,
-            seals: proof.seals,
-            torn_bytes,
-        }
+        let Proof { state, head, torn: _, torn_bytes, seals } = proof;
+        Self { task: task.clone(), state, lines: head.lines, seals, torn_bytes }
     }
 
     fn broken(task: &TaskId, what: &str) -> Self {
