@@ -133,9 +133,13 @@ impl TaskLog {
         self.land(head)
     }
 
-    /// Makes everything so far last through a power cut.
+    /// Makes everything so far last through a power cut, the file's name included.
     pub fn sync(&self) -> Result<(), RecordError> {
-        self.file.sync_data().map_err(|source| RecordError::Write { path: self.path.clone(), source })?;
+        let folder = self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all());
+        self.file
+            .sync_data()
+            .and(folder)
+            .map_err(|source| RecordError::Write { path: self.path.clone(), source })?;
         self.index.sync()
     }
 

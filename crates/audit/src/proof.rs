@@ -4,7 +4,6 @@ use crate::digest::Head;
 use crate::ledger::{CrashSeal, History, Ledger, MarkKind};
 use crate::line::Flaw;
 use crate::log::TASK_LIMIT_BYTES;
-use crate::open;
 use crate::tail::Torn;
 use crate::walk::{Step, Walk};
 use fumehood_model::id::TaskId;
@@ -49,7 +48,8 @@ pub(crate) fn of_task(records: &Path, task: &TaskId, file: &File) -> Result<Opti
     ledger.tasks.get(task).map(|history| of_file(task, history, file)).transpose()
 }
 
-/// Judges one file. A file that nobody closed counts as open while its lock is held.
+/// Judges one file. A file that nobody closed counts as lost: whether its lock is held is not asked, since
+/// asking gives back a lock that is our own.
 pub(crate) fn of_file(task: &TaskId, history: &History, file: &File) -> Result<Proof> {
     let start = Head::of_task(task, &history.opening);
     let mut proof = Proof { state: TaskState::Ok, head: start, torn: None, torn_bytes: 0, seals: Vec::new() };
@@ -57,7 +57,6 @@ pub(crate) fn of_file(task: &TaskId, history: &History, file: &File) -> Result<P
     proof.state = match broken.or_else(|| ending(history, &proof)) {
         Some(state) => state,
         None if history.is_closed() => TaskState::Ok,
-        None if open::is_live(file) => TaskState::Open,
         None => TaskState::Lost,
     };
     Ok(proof)

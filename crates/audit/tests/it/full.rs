@@ -6,6 +6,7 @@ use crate::kit::*;
 use fumehood_audit::{RecordError, TaskLog, TaskState, index_path, task_path};
 use fumehood_model::event::Event;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -19,7 +20,7 @@ impl Tiny {
         mount.args(["-t", "tmpfs", "-o", "size=64k,mode=0700", "fumehood-test"]).arg(folder.path());
         let mounted = mount.output().is_ok_and(|output| output.status.success());
         if !mounted {
-            println!("skipped: a file system can not be mounted here");
+            let _ = writeln!(std::io::stderr(), "skipped: a file system can not be mounted here");
         }
         mounted.then_some(Self(folder))
     }

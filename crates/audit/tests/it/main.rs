@@ -2,6 +2,7 @@
 
 mod crash;
 mod full;
+mod hostile;
 mod kit;
 mod names;
 mod parallel;

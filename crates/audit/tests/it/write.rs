@@ -1,7 +1,5 @@
 //! Writing, reading back, going on.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not set its stage has failed")]
-
 use crate::kit::*;
 use fumehood_audit::{Life, TaskLog, TaskState, find, list, read};
 use fumehood_model::event::Event;
