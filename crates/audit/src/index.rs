@@ -77,11 +77,8 @@ impl Index {
         let Tail { mut head, torn } = self.tail(length)?;
         let mut buffer = Vec::with_capacity(1024);
         if let Some(torn) = torn {
-            if torn.open {
-                buffer.push(b'\n');
-            }
             let place = Place { at_ms, task: None, head };
-            head = line::write(&mut buffer, &place, &torn.seal).map_err(|source| self.failed(source))?;
+            head = torn.mend(&mut buffer, &place).map_err(|source| self.failed(source))?;
         }
         let place = Place { at_ms, task: Some(task), head };
         head = line::write(&mut buffer, &place, entry).map_err(|source| self.failed(source))?;

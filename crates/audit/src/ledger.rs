@@ -95,7 +95,7 @@ impl Ledger {
         ledger.length = file.metadata()?.len();
         file.unlock()?;
         let input = BufReader::with_capacity(64 << 10, (&file).take(ledger.length));
-        let mut walk = Walk::new(input, ledger.head);
+        let mut walk = Walk::new(input, ledger.head, None);
         while let Some(step) = walk.step()? {
             ledger.take(step);
             ledger.head = walk.head();

@@ -94,12 +94,9 @@ impl TaskLog {
         let length = file.metadata().map_err(read)?.len();
         let mut log = Self::new(task.clone(), path, file, index).at(proof.head, length);
         if let Some(torn) = proof.torn {
-            if torn.open {
-                log.buffer.push(b'\n');
-            }
             let place = Place { at_ms, task: Some(&log.task), head: log.head };
-            let written = line::write(&mut log.buffer, &place, &torn.seal);
-            log.land(written)?;
+            let mended = torn.mend(&mut log.buffer, &place);
+            log.land(mended)?;
         }
         Ok(log)
     }
@@ -136,9 +133,13 @@ impl TaskLog {
         self.land(head)
     }
 
-    /// Makes everything so far last through a power cut.
+    /// Makes everything so far last through a power cut, the file's name included.
     pub fn sync(&self) -> Result<(), RecordError> {
-        self.file.sync_data().map_err(|source| RecordError::Write { path: self.path.clone(), source })?;
+        let folder = self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all());
+        self.file
+            .sync_data()
+            .and(folder)
+            .map_err(|source| RecordError::Write { path: self.path.clone(), source })?;
         self.index.sync()
     }
 

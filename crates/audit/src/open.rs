@@ -54,7 +54,8 @@ pub(crate) fn read(path: &Path) -> Result<File> {
     plain(OpenOptions::new().read(true).custom_flags(FLAGS).open(path)?)
 }
 
-/// Whether somebody holds the lock that a live task's keeper holds on its file.
+/// Whether somebody holds the lock that a live task's keeper holds on its file. Not to be asked through a
+/// handle that holds the lock itself: it would be given back.
 pub(crate) fn is_live(file: &File) -> bool {
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => true,

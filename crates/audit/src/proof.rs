@@ -4,7 +4,6 @@ use crate::digest::Head;
 use crate::ledger::{CrashSeal, History, Ledger, MarkKind};
 use crate::line::Flaw;
 use crate::log::TASK_LIMIT_BYTES;
-use crate::open;
 use crate::tail::Torn;
 use crate::walk::{Step, Walk};
 use fumehood_model::id::TaskId;
@@ -38,6 +37,7 @@ pub(crate) struct Proof {
     pub(crate) state: TaskState,
     pub(crate) head: Head,
     pub(crate) torn: Option<Torn>,
+    pub(crate) torn_bytes: u64,
     pub(crate) seals: Vec<CrashSeal>,
 }
 
@@ -48,15 +48,15 @@ pub(crate) fn of_task(records: &Path, task: &TaskId, file: &File) -> Result<Opti
     ledger.tasks.get(task).map(|history| of_file(task, history, file)).transpose()
 }
 
-/// Judges one file. A file that nobody closed counts as open while its lock is held.
+/// Judges one file. A file that nobody closed counts as lost: whether its lock is held is not asked, since
+/// asking gives back a lock that is our own.
 pub(crate) fn of_file(task: &TaskId, history: &History, file: &File) -> Result<Proof> {
     let start = Head::of_task(task, &history.opening);
-    let mut proof = Proof { state: TaskState::Ok, head: start, torn: None, seals: Vec::new() };
+    let mut proof = Proof { state: TaskState::Ok, head: start, torn: None, torn_bytes: 0, seals: Vec::new() };
     let broken = follow(task, history, file, &mut proof)?;
     proof.state = match broken.or_else(|| ending(history, &proof)) {
         Some(state) => state,
         None if history.is_closed() => TaskState::Ok,
-        None if open::is_live(file) => TaskState::Open,
         None => TaskState::Lost,
     };
     Ok(proof)
@@ -66,7 +66,11 @@ pub(crate) fn of_file(task: &TaskId, history: &History, file: &File) -> Result<P
 fn follow(task: &TaskId, history: &History, file: &File, proof: &mut Proof) -> Result<Option<TaskState>> {
     let broken = |seq, what: &dyn ToString| Ok(Some(TaskState::Broken { seq, what: what.to_string() }));
     let mut marks = history.marks.iter().peekable();
-    let mut walk = Walk::new(BufReader::with_capacity(64 << 10, file.take(TASK_LIMIT_BYTES + 1)), proof.head);
+    let mut walk = Walk::new(
+        BufReader::with_capacity(64 << 10, file.take(TASK_LIMIT_BYTES + 1)),
+        proof.head,
+        Some(task),
+    );
     loop {
         let here = proof.head;
         let mut reopened = false;
@@ -81,10 +85,11 @@ fn follow(task: &TaskId, history: &History, file: &File, proof: &mut Proof) -> R
         }
         match walk.step()? {
             None => return Ok(None),
-            Some(Step::Line(line)) if line.task.as_ref() != Some(task) => {
-                return broken(here.lines, &Flaw::OtherTask);
+            Some(Step::Line(line)) => {
+                if line.task.as_ref() != Some(task) {
+                    return broken(here.lines, &Flaw::OtherTask);
+                }
             }
-            Some(Step::Line(_)) => {}
             Some(Step::Sealed { line, torn_bytes }) if reopened => {
                 proof.seals.push(CrashSeal { seq: line.seq, torn_bytes });
             }
@@ -92,7 +97,8 @@ fn follow(task: &TaskId, history: &History, file: &File, proof: &mut Proof) -> R
                 return broken(here.lines, &"a seal stands where nobody reopened the file");
             }
             Some(Step::Torn { bytes }) => {
-                proof.torn = Torn::of(&bytes);
+                proof.torn = Torn::of(&bytes, &here);
+                proof.torn_bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
                 return Ok(None);
             }
             Some(Step::Broken { seq, flaw }) => return broken(seq, &flaw),

@@ -1,7 +1,7 @@
 //! The end of a file that others write too: its last good line, and what a crash left after it.
 
 use crate::digest::{Digest, Head};
-use crate::line::Line;
+use crate::line::{self, Line, Place};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Result;
@@ -23,36 +23,67 @@ pub(crate) struct Seal {
     /// Bytes between the last good line and this one, without the newline that ends them.
     pub(crate) torn_bytes: u64,
     pub(crate) sha256: Digest,
+    /// Whether that newline was there already. A crash leaves none: then it is damage.
+    pub(crate) ended: bool,
 }
 
 /// Where a chain goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) head: Head,
+    /// What must be mended first.
     pub(crate) torn: Option<Torn>,
 }
 
-/// Bytes after the last good line.
+/// What a crash left after the last good line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Torn {
-    pub(crate) seal: Seal,
-    /// Whether they lack the newline that ends a line.
-    pub(crate) open: bool,
+pub(crate) enum Torn {
+    /// Half a line, and what is to be said of it.
+    Half(Seal),
+    /// A line that lacks nothing but its newline, and the head that it makes.
+    Unended(Head),
 }
 
-// === impl Torn ===
+// === impl Seal ===
 
-impl Torn {
+impl Seal {
+    /// What to say of the bytes after the last good line, if there are any.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
-        let (region, open) = match bytes.strip_suffix(b"\n") {
-            Some(region) => (region, false),
-            None => (bytes, true),
+        let (region, ended) = match bytes.strip_suffix(b"\n") {
+            Some(region) => (region, true),
+            None => (bytes, false),
         };
         if bytes.is_empty() {
             return None;
         }
         let torn_bytes = u64::try_from(region.len()).unwrap_or(u64::MAX);
-        Some(Self { seal: Seal { torn_bytes, sha256: Digest::of(region) }, open })
+        Some(Self { torn_bytes, sha256: Digest::of(region), ended })
+    }
+}
+
+// === impl Torn ===
+
+impl Torn {
+    /// What the bytes after the line that made `head` are.
+    pub(crate) fn of(bytes: &[u8], head: &Head) -> Option<Self> {
+        match Line::parse(bytes) {
+            Ok(line) if line.follows(head).is_ok() => Some(Self::Unended(head.after(line.hash))),
+            Ok(_) | Err(_) => Seal::of(bytes).map(Self::Half),
+        }
+    }
+
+    /// Puts into `buffer` what makes the chain go on, and answers with the head that it has then.
+    pub(crate) fn mend(&self, buffer: &mut Vec<u8>, place: &Place<'_>) -> Result<Head> {
+        match self {
+            Self::Unended(head) => {
+                buffer.push(b'\n');
+                Ok(*head)
+            }
+            Self::Half(seal) => {
+                buffer.extend_from_slice(if seal.ended { b"" } else { b"\n" });
+                line::write(buffer, place, seal)
+            }
+        }
     }
 }
 
@@ -65,10 +96,11 @@ pub(crate) fn read(file: &File, length: u64, start: Head) -> Result<Option<Tail>
         let mut bytes = vec![0; usize::try_from(length - from).unwrap_or(0)];
         file.read_exact_at(&mut bytes, from)?;
         if let Some((head, good)) = last_good(&bytes, from == 0) {
-            return Ok(Some(Tail { head, torn: Torn::of(bytes.get(good..).unwrap_or_default()) }));
+            let torn = Torn::of(bytes.get(good..).unwrap_or_default(), &head);
+            return Ok(Some(Tail { head, torn }));
         }
         if from == 0 {
-            return Ok(Some(Tail { head: start, torn: Torn::of(&bytes) }));
+            return Ok(Some(Tail { head: start, torn: Torn::of(&bytes, &start) }));
         }
         if window >= LAST_WINDOW {
             return Ok(None);

@@ -1,13 +1,14 @@
 //! Is the record whole?
 
 use crate::digest::{Digest, Head};
-use crate::ledger::{Break, CrashSeal, Ledger};
+use crate::ledger::{Break, CrashSeal, History, Ledger};
 use crate::open;
 use crate::proof::{self, Proof, TaskState};
 use crate::text::os_text;
 use fumehood_model::id::TaskId;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -106,8 +107,7 @@ fn look(records: &Path, expected: Option<&Digest>) -> std::io::Result<(Report, u
     for task in &ledger.order {
         unnamed.remove(task);
         let Some(history) = ledger.tasks.get(task) else { continue };
-        let judged =
-            open::read(&open::task_path(records, task)).and_then(|file| proof::of_file(task, history, &file));
+        let judged = open::read(&open::task_path(records, task)).and_then(|file| judge(task, history, &file));
         tasks.push(match judged {
             Ok(proof) => TaskReport::of(task, proof),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -126,6 +126,14 @@ fn look(records: &Path, expected: Option<&Digest>) -> std::io::Result<(Report, u
         has_expected: expected.map(|_| ledger.met),
     };
     Ok((Report { index, tasks, strays }, ledger.length))
+}
+
+fn judge(task: &TaskId, history: &History, file: &File) -> std::io::Result<Proof> {
+    let mut proof = proof::of_file(task, history, file)?;
+    if proof.state == TaskState::Lost && open::is_live(file) {
+        proof.state = TaskState::Open;
+    }
+    Ok(proof)
 }
 
 /// What a file in the folder is good for.
@@ -165,14 +173,8 @@ fn index_length(records: &Path) -> u64 {
 
 impl TaskReport {
     fn of(task: &TaskId, proof: Proof) -> Self {
-        let torn_bytes = proof.torn.map_or(0, |torn| torn.seal.torn_bytes);
-        Self {
-            task: task.clone(),
-            state: proof.state,
-            lines: proof.head.lines,
-            seals: proof.seals,
-            torn_bytes,
-        }
+        let Proof { state, head, torn: _, torn_bytes, seals } = proof;
+        Self { task: task.clone(), state, lines: head.lines, seals, torn_bytes }
     }
 
     fn broken(task: &TaskId, what: &str) -> Self {

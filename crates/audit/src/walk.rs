@@ -4,16 +4,20 @@
 //! last good line. The next writer ends them with a newline and goes on with a seal that vouches for
 //! exactly those bytes. Anything else that is not a line of the chain is a break: a bad line that
 //! *has* its newline (no crash writes one), a gap in the numbers, a line that does not follow. Sealing
-//! such a place lets the chain go on, and stays a break for ever.
+//! such a place lets the chain go on, and stays a break for ever. (Whoever seals can die too, and then
+//! the torn bytes are two: half a line, and half of the very seal that belongs after it.)
 
 use crate::digest::Head;
-use crate::line::{Flaw, LINE_LIMIT_BYTES, Line};
-use crate::tail::{Seal, Torn};
+use crate::line::{self, Flaw, LINE_LIMIT_BYTES, Line, Place};
+use crate::tail::Seal;
+use fumehood_model::id::TaskId;
 use serde_json::Value;
 use std::io::{BufRead, Read as _, Result};
 
 /// Damage larger than this is not looked through for a seal.
 const REGION_LIMIT_BYTES: usize = 4 << 20;
+/// So many deaths at the same place are believed; more are damage.
+const CRASHES: u32 = 4;
 
 /// One step along a chain.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,19 +34,20 @@ pub(crate) enum Step {
 
 /// A walk along the chain in `input`.
 #[derive(Debug)]
-pub(crate) struct Walk<R> {
+pub(crate) struct Walk<'a, R> {
     input: R,
     head: Head,
+    task: Option<&'a TaskId>,
     /// A whole line after a break, from which the walk goes on.
     restart: Option<Line>,
 }
 
 // === impl Walk ===
 
-impl<R: BufRead> Walk<R> {
-    /// Starts at `head`, before the first byte of `input`.
-    pub(crate) fn new(input: R, head: Head) -> Self {
-        Self { input, head, restart: None }
+impl<'a, R: BufRead> Walk<'a, R> {
+    /// Starts at `head`, before the first byte of `input`: the file of `task`, or the index.
+    pub(crate) fn new(input: R, head: Head, task: Option<&'a TaskId>) -> Self {
+        Self { input, head, task, restart: None }
     }
 
     /// The head after the last line that was met.
@@ -68,28 +73,49 @@ impl<R: BufRead> Walk<R> {
 
     /// Looks for the line after bytes that are none.
     fn past_damage(&mut self, mut region: Vec<u8>, flaw: Flaw) -> Result<Option<Step>> {
-        let mut pieces = 1_u32;
+        // How often somebody died here, as long as nothing speaks against it.
+        let mut crashes = Some(1).filter(|_| region.len() < LINE_LIMIT_BYTES);
         loop {
             let Some(piece) = self.piece()? else {
-                let torn = pieces == 1 && !region.ends_with(b"\n") && region.len() < LINE_LIMIT_BYTES;
+                let torn = crashes.is_some() && !region.ends_with(b"\n");
                 return Ok(Some(if torn { Step::Torn { bytes: region } } else { self.broken(flaw, None) }));
             };
             match parse(&piece) {
-                Ok(line) if line.follows(&self.head).is_ok() && vouches(&line, &region) => {
-                    let torn_bytes = u64::try_from(region.len().saturating_sub(1)).unwrap_or(u64::MAX);
-                    if pieces == 1 && region.len() <= LINE_LIMIT_BYTES {
-                        self.accept(line.clone());
-                        return Ok(Some(Step::Sealed { line, torn_bytes }));
-                    }
-                    return Ok(Some(self.broken(Flaw::Overwritten { bytes: torn_bytes }, Some(line))));
-                }
-                Ok(line) => return Ok(Some(self.broken(flaw, Some(line)))),
+                Ok(line) => return Ok(Some(self.after_damage(&region, line, flaw, crashes.is_some()))),
                 Err(_) if region.len() > REGION_LIMIT_BYTES => region.clear(),
                 Err(_) => {}
             }
-            pieces = pieces.saturating_add(1);
+            crashes = crashes.filter(|count| *count < CRASHES && self.is_half_a_seal(&piece, &region));
+            crashes = crashes.map(|count| count + 1);
             region.extend_from_slice(&piece);
         }
+    }
+
+    /// The step over `region` to the whole line after it.
+    fn after_damage(&mut self, region: &[u8], line: Line, flaw: Flaw, crash: bool) -> Step {
+        let seal = sealed(&line, region).filter(|_| line.follows(&self.head).is_ok());
+        match seal {
+            Some(Seal { torn_bytes, ended: false, .. }) if crash => {
+                self.accept(line.clone());
+                Step::Sealed { line, torn_bytes }
+            }
+            Some(Seal { torn_bytes: bytes, .. }) => self.broken(Flaw::Overwritten { bytes }, Some(line)),
+            None => self.broken(flaw, Some(line)),
+        }
+    }
+
+    /// Whether `piece` is how the line begins that would seal `region`.
+    fn is_half_a_seal(&self, piece: &[u8], region: &[u8]) -> bool {
+        let piece = piece.strip_suffix(b"\n").unwrap_or(piece);
+        let before = format!("{{\"seq\":{},\"at_ms\":", self.head.lines);
+        let digits = piece.strip_prefix(before.as_bytes()).unwrap_or_default();
+        let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
+        let at_ms =
+            digits.fold(0_u64, |sum, digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));
+        let Some(seal) = Seal::of(region.strip_suffix(b"\n").unwrap_or(region)) else { return false };
+        let mut whole = Vec::with_capacity(512);
+        let place = Place { at_ms, task: self.task, head: self.head };
+        line::write(&mut whole, &place, &seal).is_ok() && whole.starts_with(piece)
     }
 
     fn accept(&mut self, line: Line) -> Step {
@@ -111,12 +137,13 @@ impl<R: BufRead> Walk<R> {
     }
 }
 
-/// Whether `line` is a seal over exactly `region`, newline included.
-fn vouches(line: &Line, region: &[u8]) -> bool {
-    let Some(torn) = Torn::of(region) else { return false };
+/// The seal in `line`, if it is one over exactly `region` and its newline.
+fn sealed(line: &Line, region: &[u8]) -> Option<Seal> {
     let mut fields = line.fields.clone();
     fields.insert("event".to_owned(), Value::String(line.event.clone()));
-    !torn.open && serde_json::from_value::<Seal>(Value::Object(fields)).is_ok_and(|seal| seal == torn.seal)
+    let seal: Seal = serde_json::from_value(Value::Object(fields)).ok()?;
+    let found = Seal::of(region)?;
+    (found.ended && found.torn_bytes == seal.torn_bytes && found.sha256 == seal.sha256).then_some(seal)
 }
 
 fn parse(piece: &[u8]) -> std::result::Result<Line, Flaw> {

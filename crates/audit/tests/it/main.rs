@@ -1,4 +1,11 @@
 //! The record as its callers and its attackers meet it.
 
+mod crash;
+mod full;
+mod hostile;
 mod kit;
+mod names;
+mod parallel;
+mod tamper;
+mod text;
 mod write;

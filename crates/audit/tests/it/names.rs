@@ -1,0 +1,83 @@
+//! The names that stand in a record for ever.
+
+use crate::kit::*;
+use fumehood_audit::{TaskLog, index_path, task_path};
+use fumehood_model::event::Event;
+use std::fs;
+
+/// Every event there is.
+pub(crate) fn all() -> Vec<Event> {
+    vec![
+        launched(),
+        started(&["sh", "-c", "true"]),
+        Event::FileIn { source: "/home/u/a".into(), at: "/workspace/a".into(), bytes: 3 },
+        Event::FileOut { path: "b".into(), bytes: 4, sha256: "00".into() },
+        Event::FileApplied { path: "c".into(), change: "modified".into(), bytes: 5 },
+        Event::FileRefused { path: "d".into(), why: "a link".into() },
+        Event::LayerDiscarded {},
+        ended(),
+        Event::Closed {},
+    ]
+}
+
+#[test]
+fn every_name_stands_in_the_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = TaskLog::open(folder.path(), &id(1), T0).unwrap();
+    for event in all().iter().filter(|event| **event != Event::Closed {}) {
+        log.append(T0, event).unwrap();
+    }
+    drop(log);
+    let mut torn = fs::read(task_path(folder.path(), &id(1))).unwrap();
+    torn.extend_from_slice(b"{\"seq\":8");
+    fs::write(task_path(folder.path(), &id(1)), torn).unwrap();
+    TaskLog::reopen(folder.path(), &id(1), T0).unwrap().close(T0).unwrap();
+    let names = |path| -> Vec<String> {
+        let content = fs::read_to_string(path).unwrap();
+        let event = |line: &str| Some(line.split_once("\"event\":\"")?.1.split_once('"')?.0.to_owned());
+        content.lines().filter_map(event).collect()
+    };
+    assert_eq!(
+        names(task_path(folder.path(), &id(1))),
+        [
+            "sandbox.launched",
+            "exec.started",
+            "file.in",
+            "file.out",
+            "file.applied",
+            "file.refused",
+            "layer.discarded",
+            "exec.ended",
+            "record.sealed",
+            "task.closed",
+        ]
+    );
+    let index = names(index_path(folder.path()));
+    assert_eq!(index, ["index.opened", "index.reopened", "index.closed"]);
+}
+
+/// The format is stored: a change of it needs a new version, not a new golden text.
+#[test]
+fn the_exact_bytes_of_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &id(1));
+    let index = fs::read_to_string(index_path(folder.path())).unwrap();
+    let opening = concat!(
+        r#"{"seq":0,"at_ms":1764446400000,"task":"1kb8k6vg10000001","#,
+        r#""prev":"7155bb1124c63dd75002c3807e89fc1165122117e216a331e71e2d72e4ce5955","#,
+        r#""event":"index.opened","#,
+        r#""hash":"bab761df22d7c4ddd5f768cb45f80590c4c6db8a962d7b99ad825ba22d33810c"}"#
+    );
+    assert_eq!(index.lines().next().unwrap(), opening);
+}
+
+/// A field of an event must not have the name of a member of the line.
+#[test]
+fn no_field_hides_a_member() {
+    for event in all() {
+        let fields = serde_json::to_value(&event).unwrap();
+        for member in ["seq", "at_ms", "task", "prev", "hash"] {
+            assert!(fields.get(member).is_none(), "{} has {member}", event.name());
+        }
+    }
+}
