@@ -1,7 +1,7 @@
 //! A `fumehood.toml` as text: read field by field, so that every flaw is found in one reading, and
 //! each with its line.
 
-use super::{Defaults, Envelope, EnvelopeSpec, Flaw, paths};
+use super::{Defaults, Envelope, EnvelopeSpec, Flaw};
 use crate::text::{cut, shown};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,16 +131,7 @@ impl Located {
     /// can be laid under flags whose paths start elsewhere.
     #[must_use]
     pub fn rebased(mut self, folder: &Path) -> Self {
-        let files = &mut self.spec.filesystem;
-        for path in [&mut files.image, &mut files.workspace, &mut files.output].into_iter().flatten() {
-            *path = paths::rebase(path, folder);
-        }
-        for entry in &mut files.read_only {
-            *entry = paths::rebase_view(entry, folder);
-        }
-        for entry in &mut files.inputs {
-            *entry = paths::rebase_input(entry, folder);
-        }
+        self.spec = self.spec.rebased(folder);
         self
     }
 
