@@ -31,6 +31,9 @@ const MAX_OPEN_FILES: u32 = 65_536;
 /// The ceiling of a wall clock.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
+/// More entries than any work needs; what is compared with each other stays cheap below it.
+const MAX_ENTRIES: usize = 1_000;
+
 /// What the host and the caller contribute where the spec is silent. Comes in as an argument, so
 /// that the check stays pure.
 #[derive(Clone, Debug)]
@@ -69,7 +72,10 @@ pub struct Flaw {
 impl Envelope {
     /// Reports every flaw at once, so that a caller mends a file in one round.
     pub fn check(spec: &EnvelopeSpec, defaults: &Defaults) -> Result<Self, Vec<Flaw>> {
-        let mut flaws = Vec::new();
+        let mut flaws = too_many(spec);
+        if !flaws.is_empty() {
+            return Err(flaws);
+        }
         let filesystem = check_files::filesystem(&spec.filesystem, defaults, &mut flaws);
         let privilege = privilege(spec, &mut flaws);
         let environment = environment(spec, &mut flaws);
@@ -125,6 +131,23 @@ impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.field, self.what, self.remedy)
     }
+}
+
+/// Lists too long to be looked at. They are refused alone, before anything is compared.
+fn too_many(spec: &EnvelopeSpec) -> Vec<Flaw> {
+    let lists = [
+        ("filesystem.read-only", spec.filesystem.read_only.len()),
+        ("filesystem.inputs", spec.filesystem.inputs.len()),
+        ("filesystem.caches", spec.filesystem.caches.len()),
+        ("credentials.env", spec.credentials.env.len()),
+        ("credentials.set", spec.credentials.set.len()),
+    ];
+    let long = lists.into_iter().filter(|(_, entries)| *entries > MAX_ENTRIES);
+    let flaw = |(field, entries)| {
+        let what = format!("there are {entries} entries, and {MAX_ENTRIES} is the most");
+        Flaw::new(field, what, "name a folder in place of its files")
+    };
+    long.map(flaw).collect()
 }
 
 fn privilege(spec: &EnvelopeSpec, flaws: &mut Vec<Flaw>) -> Privilege {

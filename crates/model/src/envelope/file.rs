@@ -1,7 +1,7 @@
 //! A `fumehood.toml` as text: read field by field, so that every flaw is found in one reading, and
 //! each with its line.
 
-use super::{Defaults, Envelope, EnvelopeSpec, Flaw, paths};
+use super::{Defaults, Envelope, EnvelopeSpec, Flaw};
 use crate::text::{cut, shown};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,8 @@ const MAX_FLAWS: usize = 50;
 /// How different a name may be to be taken for a slip.
 const SLIP: usize = 2;
 
+/// The one field whose names are the writer's own.
+const VARIABLES: &str = "credentials.set";
 const SCHEMA: &str = "`fumehood schema` prints what each field takes";
 
 /// Every field, by the place it stands at. A test holds this list to the schema.
@@ -129,16 +131,7 @@ impl Located {
     /// can be laid under flags whose paths start elsewhere.
     #[must_use]
     pub fn rebased(mut self, folder: &Path) -> Self {
-        let files = &mut self.spec.filesystem;
-        for path in [&mut files.image, &mut files.workspace, &mut files.output].into_iter().flatten() {
-            *path = paths::rebase(path, folder);
-        }
-        for entry in &mut files.read_only {
-            *entry = paths::rebase_view(entry, folder);
-        }
-        for entry in &mut files.inputs {
-            *entry = paths::rebase_input(entry, folder);
-        }
+        self.spec = self.spec.rebased(folder);
         self
     }
 
@@ -165,7 +158,7 @@ impl Located {
     /// The line of a field, or of one entry of it.
     pub fn line(&self, field: &str, entry: Option<usize>) -> Option<usize> {
         let by_entry = entry.and_then(|entry| {
-            let name = self.spec.credentials.set.keys().nth(entry).filter(|_| field == "credentials.set");
+            let name = self.spec.credentials.set.keys().nth(entry).filter(|_| field == VARIABLES);
             let key = name.map_or_else(|| format!("{field}[{entry}]"), |name| format!("{field}.{name}"));
             self.lines.get(&key)
         });
@@ -239,39 +232,55 @@ struct Reading {
 type Trail<'a> = Vec<(&'a str, Range<usize>)>;
 
 impl Reading {
-    /// Reads what is in `table`, and answers with the part of it that is good.
+    /// Reads what is in `table`, and answers with the part of it that is good. Goes no further than
+    /// the names that there are, so that a hostile file can not make it remember more than it says.
     fn table<'a, 'i>(&mut self, trail: &mut Trail<'a>, table: &'a DeTable<'i>) -> DeTable<'i> {
         let mut good = DeTable::new();
         for (key, value) in table {
-            trail.push((key.get_ref().as_ref(), key.span()));
-            let name = dotted(trail);
-            self.places.insert(name.clone(), self.lines.at(&key.span()));
-            let kept = match value.get_ref() {
-                DeValue::Table(inner) if !inner.is_empty() => {
-                    Some(Spanned::new(value.span(), DeValue::Table(self.table(trail, inner))))
-                }
-                DeValue::Array(entries) => {
-                    for (index, entry) in entries.iter().enumerate() {
-                        self.places.insert(format!("{name}[{index}]"), self.lines.at(&entry.span()));
-                    }
-                    self.leaf(trail, value)
-                }
-                DeValue::Table(_)
-                | DeValue::String(_)
-                | DeValue::Integer(_)
-                | DeValue::Float(_)
-                | DeValue::Boolean(_)
-                | DeValue::Datetime(_) => self.leaf(trail, value),
-            };
-            // A section of which nothing is left may be one that there is not.
-            let empty =
-                |kept: &Spanned<DeValue<'_>>| kept.get_ref().as_table().is_some_and(DeTable::is_empty);
-            if let Some(kept) = kept.filter(|kept| !empty(kept)) {
-                good.insert(key.clone(), kept);
+            if self.flaws.len() >= MAX_FLAWS {
+                break;
             }
+            trail.push((key.get_ref().as_ref(), key.span()));
+            let kept = match unknown(trail) {
+                Some(depth) => {
+                    self.unknown_field(trail, depth);
+                    None
+                }
+                None => self.field(trail, key.span(), value),
+            };
             trail.pop();
+            good.extend(kept.map(|kept| (key.clone(), kept)));
         }
         good
+    }
+
+    /// Reads one field, or the section that bears its name.
+    fn field<'a, 'i>(
+        &mut self,
+        trail: &mut Trail<'a>,
+        key: Range<usize>,
+        value: &'a Spanned<DeValue<'i>>,
+    ) -> Option<Spanned<DeValue<'i>>> {
+        let name = dotted(trail);
+        let section = name == VARIABLES || FIELDS.iter().any(|(section, _)| *section == name);
+        self.places.insert(name.clone(), self.lines.at(&key));
+        match value.get_ref() {
+            DeValue::Table(inner) if section => {
+                Some(Spanned::new(value.span(), DeValue::Table(self.table(trail, inner))))
+            }
+            DeValue::Array(entries) => {
+                for (index, entry) in entries.iter().enumerate() {
+                    self.places.insert(format!("{name}[{index}]"), self.lines.at(&entry.span()));
+                }
+                self.leaf(trail, value)
+            }
+            DeValue::Table(_)
+            | DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_) => self.leaf(trail, value),
+        }
     }
 
     /// Reads one value as if it stood alone in the file, so that one flaw does not hide another.
@@ -285,15 +294,12 @@ impl Reading {
         let DeValue::Table(document) = alone.into_inner() else { return None };
         let read = EnvelopeSpec::deserialize(Deserializer::from(Spanned::new(value.span(), document)));
         let Err(error) = read else { return Some(value.clone()) };
-        match unknown(trail) {
-            Some(depth) => self.unknown_field(trail, depth),
-            None => self.flaws.push(FileFlaw {
-                line: Some(self.lines.at(&error.span().unwrap_or_else(|| value.span()))),
-                field: Some(shown(&dotted(trail))),
-                what: cut(error.message(), SENTENCE_CHARS),
-                remedy: SCHEMA.to_owned(),
-            }),
-        }
+        self.flaws.push(FileFlaw {
+            line: Some(self.lines.at(&error.span().unwrap_or_else(|| value.span()))),
+            field: Some(shown(&dotted(trail))),
+            what: cut(error.message(), SENTENCE_CHARS),
+            remedy: SCHEMA.to_owned(),
+        });
         None
     }
 
@@ -441,7 +447,7 @@ mod tests {
             &[
                 "fumehood.toml:2: resources.memory: invalid type: boolean `true`, expected an amount",
                 "fumehood.toml:3: resources.open-files: invalid value: integer `-1`, expected a whole number",
-                "fumehood.toml:4: resources.timeout.x: invalid type: map, expected an amount",
+                "fumehood.toml:4: resources.timeout: invalid type: map, expected an amount",
                 "fumehood.toml:5: resources.processes: invalid value: integer `99999999999`",
             ],
         );
@@ -476,6 +482,26 @@ mod tests {
             assert!(!flaws(text).concat().chars().any(|c| c.is_control() || c == '\u{202e}'), "{text}");
         }
         assert_eq!(flaws(&"#".repeat(MAX_BYTES + 1)).len(), 1);
+    }
+
+    #[test]
+    fn a_hostile_file_can_not_take_more_than_it_gives() {
+        let many = |line: &dyn Fn(usize) -> String| (0..20_000).map(line).collect::<String>();
+        let long = "n".repeat(400_000);
+        for text in [
+            format!("[{long}]\n{}", many(&|at| format!("k{at} = 1\n"))),
+            format!("[resources.memory.{long}]\n{}", many(&|at| format!("k{at} = 1\n"))),
+            many(&|at| format!("k{at} = 1\n")),
+            format!("[filesystem]\ninputs = [{}]", many(&|at| format!("\"/{at}\","))),
+            format!("[filesystem]\ncaches = [{}]", many(&|at| format!("\"/{at}\","))),
+            format!("[credentials]\nenv = [{}]", many(&|at| format!("\"V{at}\","))),
+            format!("[credentials.set]\n{}", many(&|at| format!("V{at} = \"\"\n"))),
+            "[".repeat(60_000),
+            "a.".repeat(60_000),
+        ] {
+            let found = flaws(&text);
+            assert!(!found.is_empty() && found.len() <= MAX_FLAWS && found.concat().len() < 100_000);
+        }
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! narrow what the flags alone would give.
 
 use super::file::{FileFlaw, Located};
+use super::paths;
 use super::{
     CleanupSpec, CredentialsSpec, Defaults, Envelope, EnvelopeSpec, FilesystemSpec, Flaw, NetworkSpec,
     PrivilegeSpec, ResourcesSpec,
 };
 use crate::level::{Blast, Trust, choose};
+use std::path::Path;
 
 /// A file and flags, together.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +34,23 @@ pub enum LayerError {
 // === impl EnvelopeSpec ===
 
 impl EnvelopeSpec {
+    /// The same with every relative host path joined to `folder`. Joining is not for callers: in
+    /// `SRC:DEST` a colon in the name of the folder must not become the separator.
+    #[must_use]
+    pub fn rebased(mut self, folder: &Path) -> Self {
+        let files = &mut self.filesystem;
+        for path in [&mut files.image, &mut files.workspace, &mut files.output].into_iter().flatten() {
+            *path = paths::rebase(path, folder);
+        }
+        for entry in &mut files.read_only {
+            *entry = paths::rebase_view(entry, folder);
+        }
+        for entry in &mut files.inputs {
+            *entry = paths::rebase_input(entry, folder);
+        }
+        self
+    }
+
     /// `flags` over `self`: a field that the flags have wins; lists are joined, those of `self`
     /// first. A variable that the flags name is theirs alone.
     #[must_use]
@@ -165,7 +184,6 @@ fn joined(mut earlier: Vec<String>, later: Vec<String>) -> Vec<String> {
 mod tests {
     use super::super::file;
     use super::*;
-    use std::path::Path;
 
     /// Flags as `run --workspace . --in data.csv --mem 1G --env LANG` gives them.
     fn flags() -> EnvelopeSpec {
@@ -277,5 +295,23 @@ mod tests {
         assert!(matches!(found_file(&bad_flags, &file, &Defaults::for_tests()), Err(LayerError::Flags(_))));
         let bad_file = file::parse("[resources]\nmemory = \"x\"").expect("it is TOML");
         assert!(matches!(found_file(&flags(), &bad_file, &Defaults::for_tests()), Err(LayerError::File(_))));
+    }
+
+    #[test]
+    fn a_colon_in_the_folder_is_no_separator() {
+        let files = FilesystemSpec {
+            read_only: vec!["lib".to_owned(), "x:y".to_owned()],
+            inputs: vec!["data.csv".to_owned()],
+            ..FilesystemSpec::default()
+        };
+        let spec =
+            EnvelopeSpec { filesystem: files, ..EnvelopeSpec::default() }.rebased(Path::new("/srv/a:b"));
+        assert_eq!(spec.clone().rebased(Path::new("/elsewhere")), spec, "once is enough");
+        let envelope = Envelope::check(&spec, &Defaults::for_tests()).expect("all are good");
+        let sources: Vec<_> =
+            envelope.filesystem().mounts.iter().map(|mount| mount.source.to_str()).collect();
+        assert_eq!(sources, [Some("/srv/a:b/lib"), Some("/srv/a:b/x")]);
+        let inputs: Vec<_> = envelope.filesystem().inputs.iter().map(|input| input.source.to_str()).collect();
+        assert_eq!(inputs, [Some("/srv/a:b/data.csv")]);
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! What a caller writes is an [`EnvelopeSpec`] (flags, a `fumehood.toml`, later the API); unknown
 //! fields are refused when it is read. [`Envelope::check`] turns it into an [`Envelope`], reporting
-//! every flaw at once, and [`Envelope::narrow`] makes a child's from its parent's. Nothing below
-//! this crate is handed the wire form.
+//! every flaw at once, and [`Envelope::narrow`] makes a child's from its parent's. [`file`] reads a
+//! file with the line of each flaw, and [`named_file`] and [`found_file`] lay it under the flags.
+//! Nothing below this crate is handed the wire form.
+//!
+//! **Invariant:** a file that was found by itself never gives more than the flags alone would.
 
 mod check;
 mod check_files;
