@@ -9,6 +9,8 @@
 //! the workspace; no set-id bit, owner, attribute or device of the guest's reaches the host.
 //! **Invariant:** a change to the host is recorded before it is made; when recording fails, we stop.
 
+pub mod apply;
+pub mod autorun;
 pub mod changes;
 pub mod collect;
 pub mod discard;
