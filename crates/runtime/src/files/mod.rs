@@ -13,8 +13,10 @@ pub mod apply;
 pub mod autorun;
 pub mod changes;
 pub mod collect;
+pub mod diff;
 pub mod discard;
 pub mod layer;
+mod lines;
 pub mod text;
 
 use fumehood_model::event::Event;

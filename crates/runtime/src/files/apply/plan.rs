@@ -152,7 +152,8 @@ impl Planning<'_> {
         match (&change.now, &change.before) {
             // Nothing would be carried over, as after an application that was cut short.
             (Node::File { stat, .. }, Some(there))
-                if change.kind == ChangeKind::ModeChanged && carried(there.mode, stat.mode) == there.mode & 0o777 =>
+                if change.kind == ChangeKind::ModeChanged
+                    && carried(there.mode, stat.mode) == there.mode & 0o777 =>
             {
                 None
             }
