@@ -172,6 +172,11 @@ pub fn is_root() -> bool {
     uid == 0
 }
 
+/// Whether a lookup was refused because a link stands on the way.
+pub fn is_link_in_the_way(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ELOOP)
+}
+
 /// A single name as the kernel takes it; refuses what would look up anything else.
 pub(crate) fn leaf(name: &OsStr) -> io::Result<CString> {
     let bytes = name.as_bytes();

@@ -67,6 +67,8 @@ pub enum Node {
     },
     Dir {
         stat: Stat,
+        /// As for a file; only asked where the host has nothing.
+        copied_up: bool,
     },
     Link {
         target: OsString,
@@ -258,7 +260,7 @@ impl Reading<'_> {
                 }
             }
             Kind::File => self.file((upper, lower), path, now, before),
-            Kind::Dir => self.sub_directory(path, now, before, merged),
+            Kind::Dir => self.sub_directory(upper, path, (now, before), merged),
             Kind::Link => self.link((upper, lower), path, now, before),
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {
                 let kind = before.map_or(ChangeKind::Added, |_there| ChangeKind::TypeChanged);
@@ -267,8 +269,16 @@ impl Reading<'_> {
         }
     }
 
-    fn sub_directory(&mut self, path: &Path, now: Stat, before: Option<Stat>, merged: bool) {
-        let node = Node::Dir { stat: now };
+    fn sub_directory(
+        &mut self,
+        upper: &DirHandle,
+        path: &Path,
+        (now, before): (Stat, Option<Stat>),
+        merged: bool,
+    ) {
+        let Some((_, name)) = split(path) else { return };
+        let origin = || upper.sub(Path::new(name)).is_ok_and(|dir| mark(&dir, "origin").is_some());
+        let node = Node::Dir { stat: now, copied_up: before.is_none() && origin() };
         match before {
             None => self.push(path, ChangeKind::Added, node, None),
             Some(there) if there.kind != Kind::Dir => self.push(path, ChangeKind::TypeChanged, node, before),

@@ -9,10 +9,14 @@
 //! the workspace; no set-id bit, owner, attribute or device of the guest's reaches the host.
 //! **Invariant:** a change to the host is recorded before it is made; when recording fails, we stop.
 
+pub mod apply;
+pub mod autorun;
 pub mod changes;
 pub mod collect;
+pub mod diff;
 pub mod discard;
 pub mod layer;
+mod lines;
 pub mod text;
 
 use fumehood_model::event::Event;

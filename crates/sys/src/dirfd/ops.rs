@@ -122,6 +122,12 @@ impl DirHandle {
         done(unsafe { libc::fsync(self.raw()) })
     }
 
+    /// Waits until the whole file system that holds the directory is on stable storage.
+    pub fn sync_file_system(&self) -> io::Result<()> {
+        // SAFETY: the descriptor is held by `self`, and the call touches no memory of ours.
+        done(unsafe { libc::syncfs(self.raw()) })
+    }
+
     /// The value of an extended attribute of the directory itself; absent where the file system has none.
     pub fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         attribute(self.raw(), name)

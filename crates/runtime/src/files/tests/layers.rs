@@ -4,15 +4,15 @@ use crate::files::layer::{Layer, LayerError, discard};
 use fumehood_model::id::TaskId;
 
 /// A workspace, a layer over it, and a way to write to it as a guest would.
-pub(super) struct Bench {
-    pub(super) workspace: Place,
-    pub(super) layers: Place,
-    pub(super) task: TaskId,
+pub(in crate::files) struct Bench {
+    pub(in crate::files) workspace: Place,
+    pub(in crate::files) layers: Place,
+    pub(in crate::files) task: TaskId,
 }
 
 impl Bench {
     /// `fill` makes the workspace before the layer is made.
-    pub(super) fn new(fill: impl FnOnce(&Place)) -> Self {
+    pub(in crate::files) fn new(fill: impl FnOnce(&Place)) -> Self {
         let (workspace, layers) = (Place::new(), Place::new());
         fill(&workspace);
         let task = TaskId::new(1, 2);
@@ -20,12 +20,12 @@ impl Bench {
         Self { workspace, layers, task }
     }
 
-    pub(super) fn layer(&self) -> Layer {
+    pub(in crate::files) fn layer(&self) -> Layer {
         Layer::open(&self.layers.dir, &self.task).unwrap()
     }
 
     /// Runs a shell script with the merged view of a real overlay as its working directory.
-    pub(super) fn guest(&self, script: &str) {
+    pub(in crate::files) fn guest(&self, script: &str) {
         let layer = self.layers.at(self.task.as_str());
         let merged = Place::new();
         let mount = "lower=$1 layer=$2 merged=$3 script=$4; \
@@ -40,18 +40,18 @@ impl Bench {
         assert!(status.success(), "{script}");
     }
 
-    pub(super) fn list(&self) -> ChangeList {
+    pub(in crate::files) fn list(&self) -> ChangeList {
         let layer = self.layer();
         read(&layer.upper().unwrap(), &layer.workspace().unwrap(), ReadLimits::default()).unwrap()
     }
 
     /// `A path`, `M path` and so on.
-    pub(super) fn brief(&self) -> Vec<String> {
+    pub(in crate::files) fn brief(&self) -> Vec<String> {
         self.list().changes.iter().map(brief).collect()
     }
 }
 
-pub(super) fn brief(change: &Change) -> String {
+pub(in crate::files) fn brief(change: &Change) -> String {
     let letter = match change.kind {
         ChangeKind::Added => 'A',
         ChangeKind::Modified => 'M',

@@ -1,7 +1,7 @@
 //! The files wall against trees that a hostile guest could make. Several need root, as `mknod` does.
 
 mod collecting;
-mod layers;
+pub(in crate::files) mod layers;
 mod removing;
 
 use super::*;
@@ -11,38 +11,38 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A folder and its handle.
-pub(super) struct Place {
-    pub(super) temp: TempDir,
-    pub(super) dir: DirHandle,
+pub(in crate::files) struct Place {
+    pub(in crate::files) temp: TempDir,
+    pub(in crate::files) dir: DirHandle,
 }
 
 impl Place {
-    pub(super) fn new() -> Self {
+    pub(in crate::files) fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
         let dir = DirHandle::open(temp.path()).unwrap();
         Self { temp, dir }
     }
 
-    pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub(in crate::files) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         self.temp.path().join(path)
     }
 
-    pub(super) fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+    pub(in crate::files) fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
         let path = self.at(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
 
-    pub(super) fn text(&self, path: impl AsRef<Path>) -> String {
+    pub(in crate::files) fn text(&self, path: impl AsRef<Path>) -> String {
         std::fs::read_to_string(self.at(path)).unwrap()
     }
 
-    pub(super) fn exists(&self, path: impl AsRef<Path>) -> bool {
+    pub(in crate::files) fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.at(path).symlink_metadata().is_ok()
     }
 
     /// Every path below, sorted.
-    pub(super) fn tree(&self) -> Vec<PathBuf> {
+    pub(in crate::files) fn tree(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut waiting = vec![self.temp.path().to_owned()];
         while let Some(dir) = waiting.pop() {
@@ -59,27 +59,27 @@ impl Place {
     }
 }
 
-pub(super) fn bytes(text: &[u8]) -> &OsStr {
+pub(in crate::files) fn bytes(text: &[u8]) -> &OsStr {
     OsStr::from_bytes(text)
 }
 
-pub(super) fn mode_of(path: impl AsRef<Path>) -> u32 {
+pub(in crate::files) fn mode_of(path: impl AsRef<Path>) -> u32 {
     use std::os::unix::fs::PermissionsExt;
     path.as_ref().symlink_metadata().unwrap().permissions().mode() & 0o7777
 }
 
-pub(super) fn set_mode(path: impl AsRef<Path>, mode: u32) {
+pub(in crate::files) fn set_mode(path: impl AsRef<Path>, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Runs a shell script with `$1…` and fails the test when it fails.
-pub(super) fn shell(script: &str, arguments: &[&OsStr]) {
+pub(in crate::files) fn shell(script: &str, arguments: &[&OsStr]) {
     let status = Command::new("sh").args(["-ec", script, "sh"]).args(arguments).status().unwrap();
     assert!(status.success(), "{script}");
 }
 
 /// A record that keeps what it is told.
-pub(super) fn no_record(_event: &Event) -> io::Result<()> {
+pub(in crate::files) fn no_record(_event: &Event) -> io::Result<()> {
     Ok(())
 }

@@ -28,10 +28,12 @@ fn a_tree_goes_and_what_its_links_name_stays() {
 #[test]
 fn depth_and_width_cost_two_descriptors() {
     let place = Place::new();
-    shell(
-        "mkdir \"$1\"/layer; cd \"$1\"/layer; i=0; while [ $i -lt 6000 ]; do mkdir d; cd -P d; i=$((i+1)); done",
-        &[place.temp.path().as_os_str()],
-    );
+    place.dir.make_dir(OsStr::new("layer"), 0o755).unwrap();
+    let mut deep = place.dir.sub(Path::new("layer")).unwrap();
+    for _ in 0..6_000 {
+        deep.make_dir(OsStr::new("d"), 0o755).unwrap();
+        deep = deep.sub(Path::new("d")).unwrap();
+    }
     for n in 0..3_000 {
         place.write(format!("layer/wide/{n}/x"), "");
     }
