@@ -99,14 +99,22 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
     }
 }
 
+/// The watches that stand in for a cgroup.
+pub(crate) fn watched_limits(enforcement: &Enforcement) -> Vec<&'static str> {
+    const EVERYWHERE: [&str; 2] = ["keeper", "byte-watch"];
+    let resources = enforcement.watches().filter(|(clause, _)| *clause == Clause::Resources);
+    resources.map(|(_, mechanism)| mechanism.name).filter(|name| !EVERYWHERE.contains(name)).collect()
+}
+
+/// Told where memory or processes have no limit in the kernel. That time, output and bytes on disk are
+/// watched is so everywhere, and no news.
 fn watches(enforcement: &Enforcement) -> Option<String> {
-    let names: Vec<&str> = enforcement
-        .watches()
-        .filter(|(clause, _)| *clause == Clause::Resources)
-        .map(|(_, mechanism)| mechanism.name)
-        .collect();
+    let names = watched_limits(enforcement);
     (!names.is_empty()).then(|| {
-        format!("limits are watched here, not held by the kernel ({}); `fumehood doctor` says what would hold them", names.join(", "))
+        format!(
+            "limits are watched here, not held by the kernel ({}); `fumehood doctor` says what would hold them",
+            names.join(", ")
+        )
     })
 }
 

@@ -1,5 +1,6 @@
 //! `fumehood run --explain`: the envelope, the level and why, what holds each clause. Runs nothing.
 
+use crate::backends;
 use crate::host;
 use crate::prepare::Prepared;
 use crate::refusal::Refusal;
@@ -79,13 +80,14 @@ fn enforcement(prepared: &Prepared) -> Result<Enforcement, Refusal> {
         toolchains: prepared.request.toolchains.clone(),
     };
     let plan = prepared.backend.plan(&prepared.request.envelope, &placement);
-    let plan = plan.map_err(|no| Refusal::new("plan the sandbox", no.to_string(), no.remedy.clone()))?;
+    let plan = plan.map_err(|no| Refusal::new("plan the sandbox", no.to_string(), no.remedy))?;
     Ok(plan.enforcement().clone())
 }
 
 fn text(prepared: &Prepared, enforcement: &Enforcement, names: &[String], command: &Where<'_>) -> String {
     let request = &prepared.request;
-    let mut lines = vec![row("level", &format!("{}: {}", request.choice.level, request.choice.reason))];
+    let mut lines =
+        vec![row("level", &format!("{}: {}", request.choice.level, backends::reason(&request.choice)))];
     for clause in Clause::ALL {
         let mut facts = facts(clause, &request.envelope);
         facts.extend(enforcement.of(clause).iter().map(held));

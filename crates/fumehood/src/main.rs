@@ -8,6 +8,7 @@
 //! command was asked to print; everything we have to say goes to standard error.
 
 mod after;
+mod attempt;
 mod backends;
 mod command;
 mod config;
@@ -16,6 +17,7 @@ mod host;
 mod paths;
 mod prepare;
 mod refusal;
+mod remedies;
 mod screen;
 mod spec;
 mod tasks;

@@ -80,7 +80,10 @@ fn refusal(name: &str, error: &clap::Error) -> Refusal {
         }
         (ErrorKind::ValueValidation, Some(value)) => {
             // The only values that are read here and are not words of a list are whole numbers.
-            (format!("`{value}` is no value for `{flag}`"), format!("write a whole number, as in `{flag} 1000`"))
+            (
+                format!("`{value}` is no value for `{flag}`"),
+                format!("write a whole number, as in `{flag} 1000`"),
+            )
         }
         (ErrorKind::ArgumentConflict, _) => {
             let other = text(ContextKind::PriorArg).unwrap_or_default();
