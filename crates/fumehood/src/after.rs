@@ -64,7 +64,9 @@ pub(crate) fn lines(report: &RunReport, about: Circumstances<'_>) -> Vec<String>
 }
 
 fn not_started(step: &str, why: &str, remedy: &str) -> String {
-    let line = if step.is_empty() { why.to_owned() } else { format!("failed to {step}: {why}") };
+    // That the command is not there says it all.
+    let known = step.is_empty() || step == "find the command";
+    let line = if known { why.to_owned() } else { format!("failed to {step}: {why}") };
     if remedy.is_empty() { line } else { format!("{line}\n  remedy: {remedy}") }
 }
 
@@ -138,10 +140,10 @@ fn changed(task: &TaskId, changes: Changes, about: Circumstances<'_>) -> Option<
     Some(match (about.cleanup, about.session) {
         (Cleanup::RemoveAll, _) => format!("{parts}; dropped, as `cleanup.keep-layer = false` asks"),
         (Cleanup::Remove, session) => {
-            let kept =
-                session.map(|name| format!(" (session `{name}` goes on from here)")).unwrap_or_default();
+            let which = session.map_or_else(|| task.to_string(), |name| format!("--session {name}"));
             format!(
-                "{parts}{kept}; `fumehood diff {task}` shows, `fumehood apply {task}` brings back, `fumehood discard {task}` drops"
+                "{parts}; `fumehood diff {which}` shows, `fumehood apply {which}` brings back, \
+                 `fumehood discard {which}` drops"
             )
         }
     })

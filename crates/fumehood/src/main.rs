@@ -14,6 +14,7 @@ mod command;
 mod config;
 mod explain;
 mod host;
+mod layers;
 mod paths;
 mod prepare;
 mod refusal;
