@@ -76,7 +76,7 @@ pub(crate) fn settle(
         Standing::Named | Standing::Trusted => named_file(flags, &located, defaults),
         Standing::Found | Standing::Changed => found_file(flags, &located, defaults),
     };
-    let layered = layered.map_err(|error| refusal(error, &located, &name, args))?;
+    let layered = layered.map_err(|error| refusal(error, &located, (&name, standing), args))?;
     let how = match standing {
         Standing::Named => "named with `--config`",
         Standing::Trusted => "trusted",
@@ -102,7 +102,12 @@ fn search_start<'a>(flags: &'a EnvelopeSpec, defaults: &'a Defaults) -> &'a Path
     flags.filesystem.workspace.as_deref().map_or(&defaults.base, Path::new)
 }
 
-fn refusal(error: LayerError, file: &Located, name: &str, args: &RunArguments) -> Refusal {
+fn refusal(
+    error: LayerError,
+    file: &Located,
+    (name, standing): (&str, Standing),
+    args: &RunArguments,
+) -> Refusal {
     match error {
         LayerError::Flags(flaws) => Refusal::flaws(&flaws, |flaw| match spec::flag_of(flaw.field) {
             Some(flag) if spec::was_typed(args, flag) => flag.to_owned(),
@@ -113,11 +118,15 @@ fn refusal(error: LayerError, file: &Located, name: &str, args: &RunArguments) -
         }),
         LayerError::File(flaws) => in_file(name, &flaws),
         LayerError::Widens(flaws) => {
+            let how = match standing {
+                Standing::Changed => "has changed since it was trusted,",
+                Standing::Found | Standing::Named | Standing::Trusted => "was found, not named,",
+            };
             let list: String =
                 flaws.iter().map(|flaw| format!("\n  - {}: {}", place(name, flaw), flaw.what)).collect();
             Refusal::new(
                 STEP,
-                format!("`{name}` was found, not named, and asks for more than the flags do:{list}"),
+                format!("`{name}` {how} and asks for more than the flags do:{list}"),
                 format!(
                     "read it, then `fumehood trust {name}` (until it changes), or name it: `--config {name}`"
                 ),

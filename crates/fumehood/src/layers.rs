@@ -8,7 +8,7 @@ use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
 use fumehood_runtime::files::changes::{self, ChangeList, ReadLimits};
 use fumehood_runtime::files::discard::remove_tree;
-use fumehood_runtime::files::layer::Layer;
+use fumehood_runtime::files::layer::{Layer, LayerError};
 use fumehood_runtime::state::State;
 use fumehood_sys::dirfd::DirHandle;
 use std::error::Error;
@@ -36,6 +36,7 @@ pub(crate) struct Picked {
     state: State,
     folder: DirHandle,
     name: String,
+    session: Option<String>,
 }
 
 // === impl Picked ===
@@ -48,17 +49,31 @@ impl Picked {
             Some(session) => (session_folder(&state, session)?, "layer".to_owned()),
             None => {
                 let task = tasks::with_layer(&state, meant.task.as_deref())?;
-                (DirHandle::open(&state.layers()).map_err(|error| failed(&error))?, task.to_string())
+                let opened = DirHandle::open(&state.layers());
+                let failed = |source| failed(&LayerError::Meta { name: task.to_string(), source });
+                (opened.map_err(failed)?, task.to_string())
             }
         };
-        let inner = folder.sub(Path::new(&name)).map_err(|error| failed(&error))?;
+        let inner = folder.sub(Path::new(&name)).map_err(|error| match (&meant.session, error.kind()) {
+            (Some(session), io::ErrorKind::NotFound) => Refusal::new(
+                STEP,
+                format!("the session `{session}` holds no changes"),
+                format!("`fumehood run --session {session} --workspace DIR` makes some"),
+            ),
+            (Some(_) | None, _) => failed(&LayerError::Meta { name: name.clone(), source: error }),
+        })?;
         let layer = Layer::open_in(inner, &name).map_err(|error| failed(&error))?;
-        Ok(Self { layer, state, folder, name })
+        Ok(Self { layer, state, folder, name, session: meant.session.clone() })
     }
 
     /// The task whose record tells of this layer.
     pub(crate) fn task(&self) -> &TaskId {
         &self.layer.meta.task
+    }
+
+    /// How a person names this layer to a command.
+    pub(crate) fn words(&self) -> String {
+        self.session.as_ref().map_or_else(|| self.task().to_string(), |name| format!("--session {name}"))
     }
 
     /// What the layer changes.
@@ -90,7 +105,14 @@ impl Picked {
 
     /// Removes the layer.
     pub(crate) fn remove(self) -> Result<(), Refusal> {
-        remove_tree(&self.folder, OsStr::new(&self.name)).map_err(|error| failed(&error))
+        remove_tree(&self.folder, OsStr::new(&self.name)).map_err(|error| {
+            let why = format!("the layer `{}` can not be removed: {error}", self.name);
+            Refusal::new(
+                "remove the layer",
+                why,
+                "look at who owns the state folder, then `fumehood discard` again",
+            )
+        })
     }
 }
 

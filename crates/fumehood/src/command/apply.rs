@@ -96,7 +96,7 @@ fn tell(picked: &Picked, applied: &Applied, held: bool) {
     }
     let Changes { added, modified, deleted, .. } = applied.done;
     let workspace = escape_path(&picked.layer.meta.workspace());
-    let task = picked.task();
+    let task = picked.words();
     if held {
         screen::note(&format!(
             "nothing was applied: {} refused, {} in conflict\n  remedy: name them with `--allow PATH` and `--force PATH`, or `fumehood apply {task} --partial` for the rest",

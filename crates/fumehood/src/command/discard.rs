@@ -1,6 +1,6 @@
 //! `fumehood discard`: the changes of a run are thrown away.
 
-use crate::layers::{self, Meant, Picked};
+use crate::layers::{Meant, Picked};
 use crate::refusal::Refusal;
 use crate::{screen, usage};
 use clap::Parser;
@@ -42,9 +42,9 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
 fn attempt(args: &Args) -> Result<String, Refusal> {
     let picked = Picked::open(&args.meant)?;
     let task = picked.task().clone();
-    picked
-        .recorded(|_, record| record(&Event::LayerDiscarded {}))?
-        .map_err(|error| layers::failed(&error))?;
+    picked.recorded(|_, record| record(&Event::LayerDiscarded {}))?.map_err(|error| {
+        Refusal::new("record it", error.to_string(), "free space where the state folder is")
+    })?;
     picked.remove()?;
     Ok(format!("the changes of {task} are gone"))
 }
