@@ -64,7 +64,9 @@ pub(crate) fn lines(report: &RunReport, about: Circumstances<'_>) -> Vec<String>
 }
 
 fn not_started(step: &str, why: &str, remedy: &str) -> String {
-    let line = if step.is_empty() { why.to_owned() } else { format!("failed to {step}: {why}") };
+    // That the command is not there says it all.
+    let known = step.is_empty() || step == "find the command";
+    let line = if known { why.to_owned() } else { format!("failed to {step}: {why}") };
     if remedy.is_empty() { line } else { format!("{line}\n  remedy: {remedy}") }
 }
 
@@ -99,14 +101,22 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
     }
 }
 
+/// The watches that stand in for a cgroup.
+pub(crate) fn watched_limits(enforcement: &Enforcement) -> Vec<&'static str> {
+    const EVERYWHERE: [&str; 2] = ["keeper", "byte-watch"];
+    let resources = enforcement.watches().filter(|(clause, _)| *clause == Clause::Resources);
+    resources.map(|(_, mechanism)| mechanism.name).filter(|name| !EVERYWHERE.contains(name)).collect()
+}
+
+/// Told where memory or processes have no limit in the kernel. That time, output and bytes on disk are
+/// watched is so everywhere, and no news.
 fn watches(enforcement: &Enforcement) -> Option<String> {
-    let names: Vec<&str> = enforcement
-        .watches()
-        .filter(|(clause, _)| *clause == Clause::Resources)
-        .map(|(_, mechanism)| mechanism.name)
-        .collect();
+    let names = watched_limits(enforcement);
     (!names.is_empty()).then(|| {
-        format!("limits are watched here, not held by the kernel ({}); `fumehood doctor` says what would hold them", names.join(", "))
+        format!(
+            "limits are watched here, not held by the kernel ({}); `fumehood doctor` says what would hold them",
+            names.join(", ")
+        )
     })
 }
 
@@ -130,10 +140,10 @@ fn changed(task: &TaskId, changes: Changes, about: Circumstances<'_>) -> Option<
     Some(match (about.cleanup, about.session) {
         (Cleanup::RemoveAll, _) => format!("{parts}; dropped, as `cleanup.keep-layer = false` asks"),
         (Cleanup::Remove, session) => {
-            let kept =
-                session.map(|name| format!(" (session `{name}` goes on from here)")).unwrap_or_default();
+            let which = session.map_or_else(|| task.to_string(), |name| format!("--session {name}"));
             format!(
-                "{parts}{kept}; `fumehood diff {task}` shows, `fumehood apply {task}` brings back, `fumehood discard {task}` drops"
+                "{parts}; `fumehood diff {which}` shows, `fumehood apply {which}` brings back, \
+                 `fumehood discard {which}` drops"
             )
         }
     })

@@ -3,6 +3,7 @@
 use crate::refusal::Refusal;
 use crate::spec;
 use fumehood_backend::Backend;
+use fumehood_backend_native::Native;
 use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
 
 /// The levels that this build holds, weakest first.
@@ -25,15 +26,23 @@ pub(crate) fn settle(asked: Option<Level>, trust: Trust, blast: Blast) -> Result
 /// The backend of a level.
 pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
     match level {
-        Level::Container => native(),
+        Level::Container => Ok(Box::new(Native::find())),
         Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
             Err(missing(&Choice { level, reason: Reason::Asked }))
         }
     }
 }
 
-fn native() -> Result<Box<dyn Backend>, Refusal> {
-    Ok(Box::new(fumehood_backend_native::Native::find()))
+/// Why a level was chosen, in the words of the flags.
+pub(crate) fn reason(choice: &Choice) -> String {
+    match choice.reason {
+        Reason::Asked => "asked for by name".to_owned(),
+        Reason::Table { trust, blast } => format!(
+            "the weakest here for trust `{}` and blast radius `{}`",
+            spec::trust_name(trust),
+            spec::blast_name(blast)
+        ),
+    }
 }
 
 fn missing(choice: &Choice) -> Refusal {

@@ -11,9 +11,9 @@ use fumehood_model::envelope::{
     Defaults, Envelope, EnvelopeSpec, LayerError, Layered, found_file, named_file,
 };
 use fumehood_model::text::shown;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use fumehood_runtime::trust::{self, Pin, TrustError};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The name that is looked for.
@@ -21,13 +21,6 @@ pub(crate) const FILE_NAME: &str = "fumehood.toml";
 const STEP: &str = "read the envelope";
 /// Sticky and writable by all: whoever put a file there, it is nobody's project.
 const SHARED: u32 = 0o1002;
-/// One more than the parser takes, so that it says that there is too much.
-const READ_BYTES: u64 = (1 << 20) + 1;
-/// `O_NONBLOCK`: a pipe that bears the name must not hold us up.
-const NO_WAITING: i32 = 0o4000;
-/// `O_NOFOLLOW`: what was found by itself must not show us another file.
-const NO_LINK: i32 = 0o400_000;
-
 /// How a file came to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
@@ -35,6 +28,8 @@ enum Standing {
     Named,
     /// It lies in the folder or above it, and was trusted as it is.
     Trusted,
+    /// It lies there, and was trusted as it was before.
+    Changed,
     /// It lies there.
     Found,
 }
@@ -56,29 +51,44 @@ pub(crate) fn settle(
     let (file, standing) = match &args.config {
         Some(named) => (defaults.base.join(named), Standing::Named),
         None => match find(search_start(flags, defaults), defaults.home.as_deref()) {
-            Some(found) => (found, Standing::Found),
+            Some(found) => {
+                refuse_link(&found)?;
+                (found, Standing::Found)
+            }
             None => return flags_alone(flags, args, defaults),
         },
     };
-    let text = read(&file, standing)?;
+    let text = read(&file)?;
     let standing = match standing {
-        Standing::Found if is_trusted(&file, &text) => Standing::Trusted,
-        Standing::Found | Standing::Named | Standing::Trusted => standing,
+        Standing::Named => Standing::Named,
+        Standing::Trusted | Standing::Changed | Standing::Found => {
+            match pin(defaults.state.as_deref(), &file, &text)? {
+                Pin::Trusted => Standing::Trusted,
+                Pin::Changed => Standing::Changed,
+                Pin::Unknown => Standing::Found,
+            }
+        }
     };
     let name = shown(&file.to_string_lossy());
-    let located = parse(&text).map_err(|flaws| in_file(&name, &flaws))?;
+    let located = parse_alone(&text, &name)?;
     let located = located.rebased(file.parent().unwrap_or(Path::new("/")));
     let layered = match standing {
         Standing::Named | Standing::Trusted => named_file(flags, &located, defaults),
-        Standing::Found => found_file(flags, &located, defaults),
+        Standing::Found | Standing::Changed => found_file(flags, &located, defaults),
     };
-    let layered = layered.map_err(|error| refusal(error, &located, &name, args))?;
+    let layered = layered.map_err(|error| refusal(error, &located, (&name, standing), args))?;
     let how = match standing {
         Standing::Named => "named with `--config`",
         Standing::Trusted => "trusted",
         Standing::Found => "not trusted, so it only narrows",
+        Standing::Changed => "changed since it was trusted, so it only narrows",
     };
     Ok(Spoken { layered, note: Some(format!("using `{name}` ({how})")) })
+}
+
+/// Reads a file's text; its flaws are told with their lines.
+pub(crate) fn parse_alone(text: &str, name: &str) -> Result<Located, Refusal> {
+    parse(text).map_err(|flaws| in_file(name, &flaws))
 }
 
 fn flags_alone(flags: &EnvelopeSpec, args: &RunArguments, defaults: &Defaults) -> Result<Spoken, Refusal> {
@@ -92,7 +102,12 @@ fn search_start<'a>(flags: &'a EnvelopeSpec, defaults: &'a Defaults) -> &'a Path
     flags.filesystem.workspace.as_deref().map_or(&defaults.base, Path::new)
 }
 
-fn refusal(error: LayerError, file: &Located, name: &str, args: &RunArguments) -> Refusal {
+fn refusal(
+    error: LayerError,
+    file: &Located,
+    (name, standing): (&str, Standing),
+    args: &RunArguments,
+) -> Refusal {
     match error {
         LayerError::Flags(flaws) => Refusal::flaws(&flaws, |flaw| match spec::flag_of(flaw.field) {
             Some(flag) if spec::was_typed(args, flag) => flag.to_owned(),
@@ -103,11 +118,15 @@ fn refusal(error: LayerError, file: &Located, name: &str, args: &RunArguments) -
         }),
         LayerError::File(flaws) => in_file(name, &flaws),
         LayerError::Widens(flaws) => {
+            let how = match standing {
+                Standing::Changed => "has changed since it was trusted,",
+                Standing::Found | Standing::Named | Standing::Trusted => "was found, not named,",
+            };
             let list: String =
                 flaws.iter().map(|flaw| format!("\n  - {}: {}", place(name, flaw), flaw.what)).collect();
             Refusal::new(
                 STEP,
-                format!("`{name}` was found, not named, and asks for more than the flags do:{list}"),
+                format!("`{name}` {how} and asks for more than the flags do:{list}"),
                 format!(
                     "read it, then `fumehood trust {name}` (until it changes), or name it: `--config {name}`"
                 ),
@@ -140,40 +159,47 @@ fn place(name: &str, flaw: &FileFlaw) -> String {
     }
 }
 
-fn read(file: &Path, standing: Standing) -> Result<String, Refusal> {
-    let link = match standing {
-        Standing::Found => NO_LINK,
-        Standing::Named | Standing::Trusted => 0,
-    };
-    let whole = || -> io::Result<String> {
-        let file = OpenOptions::new().read(true).custom_flags(NO_WAITING | link).open(file)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"));
-        }
-        let mut text = String::new();
-        file.take(READ_BYTES).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    whole().map_err(|error| {
-        let name = shown(&file.to_string_lossy());
-        let remedy = match standing {
-            Standing::Named => "name a file that you may read",
-            Standing::Found | Standing::Trusted => {
-                "make it a plain file of yours, or name another one with `--config FILE`"
-            }
-        };
-        Refusal::new(STEP, format!("`{name}` can not be read: {error}"), remedy)
-    })
+/// Reads a file once: what is judged is what is used.
+pub(crate) fn read(file: &Path) -> Result<String, Refusal> {
+    let name = shown(&file.to_string_lossy());
+    let refuse = |why: String| Refusal::new(STEP, why, "name a plain file of yours: `--config FILE`");
+    let bytes = trust::read_file(file).map_err(|error| refuse(with_source(&error)))?;
+    String::from_utf8(bytes).map_err(|_| refuse(format!("`{name}` is not UTF-8 text")))
 }
 
-/// Whether its owner trusted the file as it is now.
-fn is_trusted(_file: &Path, _text: &str) -> bool {
-    false
+/// A file that was found by itself must not show us another one.
+fn refuse_link(file: &Path) -> Result<(), Refusal> {
+    if fs::symlink_metadata(file).is_ok_and(|facts| facts.is_file()) {
+        return Ok(());
+    }
+    let name = shown(&file.to_string_lossy());
+    Err(Refusal::new(
+        STEP,
+        format!("`{name}` is not a plain file"),
+        format!("make it one, or name the file: `--config {name}`"),
+    ))
+}
+
+/// What its owner has said about the file as it is now.
+fn pin(state: Option<&Path>, file: &Path, text: &str) -> Result<Pin, Refusal> {
+    let Some(state) = state else { return Ok(Pin::Unknown) };
+    trust::is_trusted(state, file, text.as_bytes()).map_err(|error| distrusted(&error))
+}
+
+/// The list of trusted files can not be used.
+pub(crate) fn distrusted(error: &TrustError) -> Refusal {
+    Refusal::new("look the trust up", with_source(error), "name the file instead: `--config FILE`")
+}
+
+fn with_source(error: &TrustError) -> String {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
+    format!("failed to {error}{source}")
 }
 
 /// The nearest `fumehood.toml` at `start` or above it. The search ends at the home folder, where the
 /// file system changes, and at folders that are shared by all.
 pub(crate) fn find(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let start = &real_path(start)?;
     let device = fs::metadata(start).ok()?.dev();
     for folder in start.ancestors() {
         let facts = fs::metadata(folder).ok()?;
@@ -190,6 +216,15 @@ pub(crate) fn find(start: &Path, home: Option<&Path>) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// Parents by name are not parents where there is a link or `..` on the way.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "finds a file that is then read once and judged by its content"
+)]
+pub(crate) fn real_path(path: &Path) -> Option<PathBuf> {
+    fs::canonicalize(path).ok()
 }
 
 #[cfg(test)]

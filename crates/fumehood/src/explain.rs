@@ -1,15 +1,14 @@
 //! `fumehood run --explain`: the envelope, the level and why, what holds each clause. Runs nothing.
 
-use crate::host;
+use crate::backends;
 use crate::prepare::Prepared;
 use crate::refusal::Refusal;
-use crate::screen;
-use fumehood_backend::Placement;
+use crate::{screen, tasks};
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength};
 use fumehood_model::envelope::{Envelope, Network, Root};
-use fumehood_model::id::TaskId;
 use fumehood_model::level::Choice;
 use fumehood_model::quantity::{show_bytes, show_cpus, show_duration};
+use fumehood_runtime::run::explain;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -63,29 +62,17 @@ pub(crate) fn say(prepared: &Prepared, json: bool) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What would hold each clause. The places are those that a run would use; none is made.
+/// What would hold each clause. Nothing is started.
 fn enforcement(prepared: &Prepared) -> Result<Enforcement, Refusal> {
-    let state =
-        host::state_root(host::home().as_deref()).unwrap_or_else(|| PathBuf::from("/var/lib/fumehood"));
-    let files = prepared.request.envelope.filesystem();
-    let id = TaskId::new(0, 0);
-    let placement = Placement {
-        layer: files.workspace.as_ref().map(|_| state.join("layers").join(id.as_str())),
-        home: files.session.as_ref().map(|name| state.join("sessions").join(name).join("home")),
-        id,
-        shared: state.join("shared"),
-        home_at: prepared.request.home_at.clone(),
-        caches: Vec::new(),
-        toolchains: prepared.request.toolchains.clone(),
-    };
-    let plan = prepared.backend.plan(&prepared.request.envelope, &placement);
-    let plan = plan.map_err(|no| Refusal::new("plan the sandbox", no.to_string(), no.remedy.clone()))?;
-    Ok(plan.enforcement().clone())
+    let state = tasks::state()?;
+    explain(prepared.backend.as_ref(), &state, &prepared.request)
+        .map_err(|no| Refusal::new("plan the sandbox", no.to_string(), no.remedy))
 }
 
 fn text(prepared: &Prepared, enforcement: &Enforcement, names: &[String], command: &Where<'_>) -> String {
     let request = &prepared.request;
-    let mut lines = vec![row("level", &format!("{}: {}", request.choice.level, request.choice.reason))];
+    let mut lines =
+        vec![row("level", &format!("{}: {}", request.choice.level, backends::reason(&request.choice)))];
     for clause in Clause::ALL {
         let mut facts = facts(clause, &request.envelope);
         facts.extend(enforcement.of(clause).iter().map(held));

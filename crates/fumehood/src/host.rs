@@ -4,15 +4,15 @@ use crate::command::RunArguments;
 use crate::refusal::Refusal;
 use fumehood_model::envelope::Defaults;
 use fumehood_model::exec::WindowSize;
+use fumehood_sys::host::{euid, memory_bytes, processors};
+use fumehood_sys::terminal;
 use std::fs;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const GIB: u64 = 1 << 30;
-/// Assumed where the kernel does not say: small enough to be safe.
-const UNKNOWN_MEMORY_BYTES: u64 = GIB;
 /// A program that asks for JSON waits for the answer: a minute, unless it says otherwise.
 const JSON_TIMEOUT: Duration = Duration::from_secs(60);
 /// Nobody is there to press Ctrl-C, and builds are long.
@@ -94,16 +94,10 @@ pub(crate) fn defaults(args: &RunArguments, terminals: Terminals, places: &Place
         home: places.home.clone(),
         state: places.state.clone(),
         host_memory_bytes: memory_bytes(),
-        host_cpus: std::thread::available_parallelism()
-            .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
+        host_cpus: processors(),
         timeout,
         output_bytes: if args.json { CAPTURED_OUTPUT_BYTES } else { STREAMED_OUTPUT_BYTES },
     }
-}
-
-/// The uid that we act as.
-pub(crate) fn euid() -> u32 {
-    fs::metadata("/proc/self").map_or(u32::MAX, |facts| facts.uid())
 }
 
 /// The home folder: HOME where it is ours, else what `/etc/passwd` says.
@@ -126,22 +120,14 @@ pub(crate) fn state_root(home: Option<&Path>) -> Option<PathBuf> {
     })
 }
 
-/// The size of our terminal.
+/// The size of our terminal: of the first of our streams that is one.
 pub(crate) fn window_size() -> WindowSize {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    WindowSize {
-        rows: number("LINES").unwrap_or(USUAL_SIZE.rows),
-        columns: number("COLUMNS").unwrap_or(USUAL_SIZE.columns),
+    let size =
+        terminal::size(std::io::stdin().as_fd()).or_else(|_| terminal::size(std::io::stdout().as_fd())).ok();
+    match size {
+        Some((rows, columns)) if rows > 0 && columns > 0 => WindowSize { rows, columns },
+        Some(_) | None => USUAL_SIZE,
     }
-}
-
-fn memory_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.and_then(|kib| kib.checked_mul(1024)).unwrap_or(UNKNOWN_MEMORY_BYTES)
 }
 
 fn passwd_home(passwd: &str, uid: u32) -> Option<PathBuf> {

@@ -8,14 +8,17 @@
 //! command was asked to print; everything we have to say goes to standard error.
 
 mod after;
+mod attempt;
 mod backends;
 mod command;
 mod config;
 mod explain;
 mod host;
+mod layers;
 mod paths;
 mod prepare;
 mod refusal;
+mod remedies;
 mod screen;
 mod spec;
 mod tasks;

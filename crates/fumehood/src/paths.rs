@@ -84,7 +84,7 @@ fn flaw(flag: &str, path: &Path, wanted: Wanted) -> Option<Refusal> {
                     "the links lead in a circle",
                     format!("see `namei {}`, name the target", path.display()),
                 ),
-                _ => refuse(&error.to_string(), "name another path".to_owned()),
+                _other_kind => refuse(&error.to_string(), "name another path".to_owned()),
             };
         }
     };

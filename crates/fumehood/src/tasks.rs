@@ -90,7 +90,7 @@ mod tests {
         }
         let nothing = || Refusal::new(STEP, "nothing", "");
         let find = |typed: Option<&str>| pick(folder.path(), ".jsonl", typed, nothing());
-        assert_eq!(find(None), Ok(new.clone()));
+        assert_eq!(find(None), Ok(new));
         assert_eq!(find(Some(old.as_str())), Ok(old));
         assert!(find(Some("0")).unwrap_err().why.contains("more than one"));
         assert!(find(Some("zzz")).unwrap_err().why.contains("no task"));

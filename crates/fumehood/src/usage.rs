@@ -27,16 +27,20 @@ pub(crate) fn parse<A: CommandFactory + FromArgMatches>(
     let mut command = A::command();
     if !command.is_disable_help_flag_set() {
         // One help, not a short and a long one.
-        let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print this");
-        command = command.disable_help_flag(true).max_term_width(100).arg(help);
+        let help = Arg::new("help")
+            .short('h')
+            .long("help")
+            .action(ArgAction::HelpShort)
+            .global(true)
+            .help("Print this");
+        let about = command.get_long_about().or(command.get_about()).cloned().unwrap_or_default();
+        command = command.about(about).disable_help_flag(true).max_term_width(100).arg(help);
     }
     let with_name = std::iter::once(OsString::from(format!("fumehood {name}"))).chain(words);
     let parsed =
         command.try_get_matches_from_mut(with_name).and_then(|matches| A::from_arg_matches(&matches));
     parsed.map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayVersion
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             screen::say_raw(&error.render().to_string());
             Unparsed::Helped
         }
@@ -80,7 +84,10 @@ fn refusal(name: &str, error: &clap::Error) -> Refusal {
         }
         (ErrorKind::ValueValidation, Some(value)) => {
             // The only values that are read here and are not words of a list are whole numbers.
-            (format!("`{value}` is no value for `{flag}`"), format!("write a whole number, as in `{flag} 1000`"))
+            (
+                format!("`{value}` is no value for `{flag}`"),
+                format!("write a whole number, as in `{flag} 1000`"),
+            )
         }
         (ErrorKind::ArgumentConflict, _) => {
             let other = text(ContextKind::PriorArg).unwrap_or_default();
@@ -91,6 +98,16 @@ fn refusal(name: &str, error: &clap::Error) -> Refusal {
             }
         }
         (ErrorKind::MissingRequiredArgument, _) => (format!("`{argument}` is missing"), help),
+        (ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand, _) => {
+            (format!("`fumehood {name}` needs one more word"), format!("`fumehood {name} --help` lists them"))
+        }
+        (ErrorKind::InvalidSubcommand, _) => {
+            let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            (
+                format!("`fumehood {name}` knows no `{word}`"),
+                format!("`fumehood {name} --help` lists what it knows"),
+            )
+        }
         (ErrorKind::InvalidUtf8, _) => ("an argument is not UTF-8 text".to_owned(), help),
         _ => (first_line(error), help),
     };

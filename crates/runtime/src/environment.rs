@@ -14,8 +14,9 @@ const PLAIN_LOCALE: &str = "C.UTF-8";
 /// HOME where the host's own path is taken inside, or where there is no host system.
 const SPARE_HOME: &str = "/home/user";
 /// Guest paths that HOME can not be in: they are read-only, masked, or something else.
-const TAKEN: [&str; 14] = [
+const TAKEN: [&str; 15] = [
     "/usr",
+    "/opt",
     "/bin",
     "/sbin",
     "/lib",

@@ -20,7 +20,7 @@ use std::path::{Component, Path, PathBuf};
 use table::{KNOWN, Known, Root};
 
 /// Folders that are inside wherever the host's own system is the root.
-const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
+const SYSTEM: [&str; 8] = ["/usr", "/opt", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
 /// What follows the host's own entries, and all there is with an image.
 const STANDARD: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 

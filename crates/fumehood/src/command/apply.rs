@@ -1,8 +1,129 @@
-//! `fumehood apply`.
+//! `fumehood apply`: the changes of a run come to the workspace.
 
+use crate::layers::{self, Meant, Picked};
+use crate::refusal::Refusal;
+use crate::{screen, usage};
+use clap::Parser;
+use fumehood_model::report::Changes;
+use fumehood_runtime::files::Refusal as Left;
+use fumehood_runtime::files::apply::{Applied, ApplyError, Preview, Rest, Terms, apply};
+use fumehood_runtime::files::text::escape_path;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub(crate) fn main(_words: Vec<OsString>) -> ExitCode {
-    ExitCode::FAILURE
+/// Bring the changes of a run to the workspace.
+///
+/// Refused, unless you name them: files that your own tools execute by themselves (git hooks, editor
+/// tasks, `.envrc` and the like), and paths that changed on the host since the run began. A
+/// `fumehood.toml` never comes back.
+#[derive(Debug, Parser)]
+#[command(after_help = EXAMPLES)]
+struct Args {
+    #[command(flatten)]
+    meant: Meant,
+    /// Bring back this file, or what is in this folder, though your tools execute it. May be repeated
+    #[arg(long, value_name = "PATH")]
+    allow: Vec<PathBuf>,
+    /// Overwrite this path, or what is in this folder, though it changed on the host. May be repeated
+    #[arg(long, value_name = "PATH")]
+    force: Vec<PathBuf>,
+    /// Bring back what can be, and keep the rest
+    #[arg(long)]
+    partial: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  fumehood apply                      everything of the latest run, or nothing
+  fumehood apply --partial            what can be; the rest stays in the layer
+  fumehood apply --allow .git/hooks --force src/main.c";
+
+pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    let args: Args = match usage::parse_or_tell("apply", words) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    match attempt(&args) {
+        Ok(code) => code,
+        Err(refusal) => {
+            if args.json {
+                refusal.say_json()
+            } else {
+                refusal.tell()
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn attempt(args: &Args) -> Result<ExitCode, Refusal> {
+    let picked = Picked::open(&args.meant)?;
+    let rest = if args.partial { Rest::Apply } else { Rest::Withhold };
+    let terms = Terms { allow: &args.allow, force: &args.force, rest };
+    let outcome = picked.recorded(|layer, record| apply(layer, terms, record))?;
+    let (applied, held) = match outcome {
+        Ok(applied) => (applied, false),
+        Err(ApplyError::Held(preview)) => (as_applied(*preview), true),
+        Err(error) => return Err(layers::failed(&error)),
+    };
+    if args.json {
+        screen::say_json(&json(&picked, &applied));
+    } else {
+        tell(&picked, &applied, held);
+    }
+    let complete = applied.is_complete();
+    if complete {
+        picked.remove()?;
+    }
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn as_applied(preview: Preview) -> Applied {
+    let Preview { refusals, conflicts, notes } = preview;
+    Applied { done: Changes::default(), refusals, conflicts, notes }
+}
+
+fn tell(picked: &Picked, applied: &Applied, held: bool) {
+    for (lines, mark) in
+        [(&applied.refusals, "refused"), (&applied.conflicts, "conflict"), (&applied.notes, "note")]
+    {
+        for Left { path, why } in lines {
+            screen::tell(&format!("{mark:<9} {}: {why}", escape_path(path)));
+        }
+    }
+    let Changes { added, modified, deleted, .. } = applied.done;
+    let workspace = escape_path(&picked.layer.meta.workspace());
+    let task = picked.words();
+    if held {
+        screen::note(&format!(
+            "nothing was applied: {} refused, {} in conflict\n  remedy: name them with `--allow PATH` and `--force PATH`, or `fumehood apply {task} --partial` for the rest",
+            applied.refusals.len(),
+            applied.conflicts.len()
+        ));
+        return;
+    }
+    screen::say(&format!("{added} added, {modified} modified, {deleted} deleted in {workspace}"));
+    if !applied.is_complete() {
+        screen::note(&format!(
+            "the rest stays: `fumehood diff {task}` shows it, `fumehood discard {task}` drops it"
+        ));
+    }
+}
+
+fn json(picked: &Picked, applied: &Applied) -> serde_json::Value {
+    let lines = |lines: &[Left]| {
+        let each = |left: &Left| serde_json::json!({ "path": escape_path(&left.path), "why": left.why });
+        lines.iter().map(each).collect::<Vec<_>>()
+    };
+    serde_json::json!({
+        "task": picked.task(),
+        "applied": applied.done,
+        "refused": lines(&applied.refusals),
+        "conflicts": lines(&applied.conflicts),
+        "notes": lines(&applied.notes),
+        "complete": applied.is_complete(),
+    })
 }

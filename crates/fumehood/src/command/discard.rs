@@ -1,8 +1,50 @@
-//! `fumehood discard`.
+//! `fumehood discard`: the changes of a run are thrown away.
 
+use crate::layers::{Meant, Picked};
+use crate::refusal::Refusal;
+use crate::{screen, usage};
+use clap::Parser;
+use fumehood_model::event::Event;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub(crate) fn main(_words: Vec<OsString>) -> ExitCode {
-    ExitCode::FAILURE
+/// Throw the changes of a run away.
+///
+/// The workspace was never touched, and is not touched now. The record stays.
+#[derive(Debug, Parser)]
+#[command(after_help = EXAMPLES)]
+struct Args {
+    #[command(flatten)]
+    meant: Meant,
+}
+
+const EXAMPLES: &str = "Examples:
+  fumehood discard                    the latest
+  fumehood discard --session web";
+
+pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    let args: Args = match usage::parse_or_tell("discard", words) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    match attempt(&args) {
+        Ok(line) => {
+            screen::say(&line);
+            ExitCode::SUCCESS
+        }
+        Err(refusal) => {
+            refusal.tell();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn attempt(args: &Args) -> Result<String, Refusal> {
+    let picked = Picked::open(&args.meant)?;
+    let task = picked.task().clone();
+    picked.recorded(|_, record| record(&Event::LayerDiscarded {}))?.map_err(|error| {
+        Refusal::new("record it", error.to_string(), "free space where the state folder is")
+    })?;
+    picked.remove()?;
+    Ok(format!("the changes of {task} are gone"))
 }

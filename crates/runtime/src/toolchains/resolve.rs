@@ -37,7 +37,7 @@ pub fn resolve(
     (cwd, host_cwd): (&Path, &Path),
 ) -> Resolution {
     if command.as_os_str().as_bytes().contains(&b'/') {
-        return by_path(toolchains, views, command, (cwd, host_cwd));
+        return by_path(host, toolchains, views, command, (cwd, host_cwd));
     }
     let on_host = host.path.iter().map(|entry| entry.join(command)).find(|candidate| is_program(candidate));
     let candidates =
@@ -46,11 +46,12 @@ pub fn resolve(
         .into_iter()
         .find(|(source, _)| runs_inside(toolchains, views, source))
         .map(|(_, guest)| guest);
-    let flag = on_host.as_deref().and_then(|program| flag_for(toolchains, views, program));
+    let flag = on_host.as_deref().and_then(|program| flag_for(host, toolchains, views, program));
     Resolution { inside, host: on_host, flag }
 }
 
 fn by_path(
+    host: &Host<'_>,
     toolchains: &Toolchains,
     views: &Views,
     command: &Path,
@@ -64,7 +65,7 @@ fn by_path(
     let inside = source.is_some_and(|source| runs_inside(toolchains, views, &source)).then(|| guest.clone());
     let on_host = Some(host_cwd.join(command)).filter(|program| is_program(program));
     let flag = match (&inside, &on_host) {
-        (None, Some(program)) if command.is_absolute() => Some(show_folder_of(program)),
+        (None, Some(program)) if command.is_absolute() => Some(show_folder_of(host, program)),
         (None, Some(program)) => Some(format!("--in {}", program.display())),
         (Some(_), _) | (None, None) => None,
     };
@@ -86,11 +87,11 @@ fn runs_inside(toolchains: &Toolchains, views: &Views, source: &Path) -> bool {
 }
 
 /// The flags that would show all that running `program` goes through.
-fn flag_for(toolchains: &Toolchains, views: &Views, program: &Path) -> Option<String> {
+fn flag_for(host: &Host<'_>, toolchains: &Toolchains, views: &Views, program: &Path) -> Option<String> {
     let hidden = |step: &PathBuf| toolchains.guest_path(views, step).is_none();
     let mut flags: Vec<String> = Vec::new();
     for step in steps(program).iter().filter(|step| hidden(step)) {
-        let flag = show_folder_of(step);
+        let flag = show_folder_of(host, step);
         if !flags.contains(&flag) {
             flags.push(flag);
         }
@@ -99,9 +100,11 @@ fn flag_for(toolchains: &Toolchains, views: &Views, program: &Path) -> Option<St
 }
 
 /// `--ro` for the installation that a program belongs to: the folder above its `bin`, where that is
-/// not a place that holds more than one installation.
-fn show_folder_of(program: &Path) -> String {
+/// not a place that holds more than one installation, or the home folder.
+fn show_folder_of(host: &Host<'_>, program: &Path) -> String {
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let above = folder.parent().filter(|above| folder.ends_with("bin") && above.components().count() > 2);
+    let above = folder.parent().filter(|above| {
+        folder.ends_with("bin") && above.components().count() > 2 && !host.home.starts_with(above)
+    });
     format!("--ro {}", above.unwrap_or(folder).display())
 }

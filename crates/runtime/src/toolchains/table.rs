@@ -84,7 +84,6 @@ pub(super) const KNOWN: &[Known] = &[
     known("conda", always("anaconda3"), CONDA),
     known("conda", always("miniforge3"), CONDA),
     known("conda", always("mambaforge"), CONDA),
-    known("conda", always("/opt/conda"), CONDA),
     known("mamba", at("MAMBA_ROOT_PREFIX", "micromamba"), CONDA),
     known("brew", at("HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew"), BREW),
     known("nix", always("/nix/store"), WHOLE),

@@ -120,6 +120,14 @@ fn a_command_that_is_not_inside_names_the_flag_that_brings_it_in() {
 }
 
 #[test]
+fn the_home_folder_is_never_proposed() {
+    let home = Home::new();
+    home.program("bin/mine", "");
+    let (_, resolution) = look(&home.host(&["bin"], &none), &Views::default(), "mine");
+    assert_eq!(resolution.flag, Some(format!("--ro {}", home.at("bin").display())));
+}
+
+#[test]
 fn another_program_of_the_same_name_is_noticed() {
     let home = Home::new();
     home.program("bin/true", "");
