@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 pub struct Stage {
     dir: PathBuf,
     secret: String,
+    stray: String,
     nonce: String,
     tcp: TcpListener,
     sockets: RefCell<Vec<UnixListener>>,
@@ -26,11 +27,12 @@ pub struct Stage {
 impl Stage {
     /// Sets a scene in `dir`, which is made.
     pub fn new(dir: PathBuf) -> io::Result<Self> {
-        let (secret, nonce) = (random_hex()?, random_hex()?);
+        let (secret, stray, nonce) = (random_hex()?, random_hex()?, random_hex()?);
         let tcp = TcpListener::bind("127.0.0.1:0")?;
         tcp.set_nonblocking(true)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir)?;
-        let stage = Self { dir, secret, nonce, tcp, sockets: RefCell::default(), held: RefCell::default() };
+        let stage =
+            Self { dir, secret, stray, nonce, tcp, sockets: RefCell::default(), held: RefCell::default() };
         for folder in super::folders(&stage) {
             std::fs::create_dir_all(folder)?;
         }
@@ -41,6 +43,11 @@ impl Stage {
     /// What must never come out.
     pub fn secret(&self) -> &str {
         &self.secret
+    }
+
+    /// What stands in the caller's own variables, and must never come out.
+    pub fn stray(&self) -> &str {
+        &self.stray
     }
 
     /// What a script prints last, to show that it ran.

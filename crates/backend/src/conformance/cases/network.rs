@@ -46,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
         name: "abstract-socket-absent",
         clause: CLAUSE,
         says: "A host listener in the abstract socket namespace can not be reached.",
-        inside: &["perl -MSocket -e 'socket(my $s, PF_UNIX, SOCK_STREAM, 0) and \
+        inside: &["perl -MSocket -e 'my $s; socket($s, PF_UNIX, SOCK_STREAM, 0) and \
              connect($s, pack(\"Sx\", AF_UNIX) . \"@SOCKET@\") and print \"connected\\n\"'; echo @NONCE@"],
         wants: &[],
         setup: |stage| stage.listen_abstract(),
@@ -56,7 +56,7 @@ pub(super) const CASES: &[Case] = &[
         name: "socket-file-refused",
         clause: CLAUSE,
         says: "A host listener behind a socket file of a read-only view can not be reached.",
-        inside: &["perl -MSocket -e 'socket(my $s, PF_UNIX, SOCK_STREAM, 0) and \
+        inside: &["perl -MSocket -e 'my $s; socket($s, PF_UNIX, SOCK_STREAM, 0) and \
              connect($s, sockaddr_un(\"@DIR@/view/listener\")) and print \"connected\\n\"'; echo @NONCE@"],
         wants: &[Want::ReadOnlyView],
         setup: |stage| stage.listen_at(&stage.view().join("listener")),
@@ -79,7 +79,7 @@ pub(super) const CASES: &[Case] = &[
         clause: CLAUSE,
         says: "Socket families that no program needs are refused: vsock, packet, crypto, bluetooth, CAN.",
         inside: &["for f in 40 17 38 31 29 44; do perl -MSocket -e \
-             'my $r = socket(my $s, $ARGV[0], $ARGV[0] == 38 ? 5 : 3, 0) || socket($s, $ARGV[0], 1, 0); \
+             'my $s; my $r = socket($s, $ARGV[0], $ARGV[0] == 38 ? 5 : 3, 0) || socket($s, $ARGV[0], 1, 0); \
              print \"family$ARGV[0]=\", $r ? \"open\" : \"refused\", \"\\n\"' $f; done; echo @NONCE@"],
         wants: &[],
         setup: nothing,

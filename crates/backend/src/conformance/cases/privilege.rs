@@ -124,7 +124,7 @@ pub(super) const CASES: &[Case] = &[
         clause: CLAUSE,
         says: "The host's name can not be changed.",
         inside: &[
-            "perl -e 'print \"set=\", syscall(170, \"breached\", 8) < 0 ? \"refused\" : \"done\", \"\\n\"'; \
+            "perl -e 'my $h = \"breached\"; print \"set=\", syscall(170, $h, 8) < 0 ? \"refused\" : \"done\", \"\\n\"'; \
              echo @NONCE@",
         ],
         wants: &[],
@@ -141,7 +141,7 @@ pub(super) const CASES: &[Case] = &[
         clause: CLAUSE,
         says: "No device of the host but null, zero, full, random, urandom and terminals.",
         inside: &["for d in /dev/*; do if [ -b \"$d\" ] || [ -c \"$d\" ]; then echo device=$d; fi; done; \
-             mknod /tmp/disk b 8 0 && echo mknod=open || echo mknod=refused; echo @NONCE@"],
+             mknod disk b 8 0 && echo mknod=open || echo mknod=refused; echo @NONCE@"],
         wants: &[],
         setup: nothing,
         verdict: |outcomes, stage| {
