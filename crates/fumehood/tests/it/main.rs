@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod escape;
+#[cfg(test)]
 mod lab;
 #[cfg(test)]
 mod subjects;
