@@ -470,22 +470,6 @@ static void fill(const char *kind, int mebibytes) {
         if (!strcmp(kind, "anonymous")) {
             char *more = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             result = more == MAP_FAILED ? -1 : (memset(more, done + 1, 1 << 20), 0);
-        } else if (!strcmp(kind, "pipes")) {
-            int ends[2];
-            result = pipe(ends);
-            if (result == 0) {
-                fcntl(ends[1], F_SETPIPE_SZ, 1 << 20);
-                fcntl(ends[1], F_SETFL, O_NONBLOCK);
-                result = write(ends[1], block, 1 << 20) < 0 ? -1 : 0;
-            }
-        } else if (!strcmp(kind, "sockets")) {
-            int ends[2], size = 1 << 20;
-            result = socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
-            if (result == 0) {
-                setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-                fcntl(ends[1], F_SETFL, O_NONBLOCK);
-                result = write(ends[1], block, 1 << 20) < 0 ? -1 : 0;
-            }
         } else {
             result = write(handle, block, 1 << 20) == 1 << 20 ? 0 : -1;
         }
@@ -497,6 +481,28 @@ static void fill(const char *kind, int mebibytes) {
     if (done == mebibytes)
         usleep(500000);
     printf("filled %d %s\n", done, done < mebibytes ? strerrorname_np(error) : "all");
+}
+
+/* Fills pipes or sockets that nobody reads, and counts what the kernel really took. */
+static void fill_kernel(int sockets, int mebibytes) {
+    char *block = calloc(1, 1 << 20);
+    long taken = 0;
+    for (int i = 0; i < 100000 && taken >> 20 < mebibytes; i++) {
+        int ends[2], size = 1 << 20;
+        if ((sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, ends) : pipe(ends)) < 0)
+            break;
+        if (sockets)
+            setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+        else
+            fcntl(ends[1], F_SETPIPE_SZ, size);
+        fcntl(ends[1], F_SETFL, O_NONBLOCK);
+        for (long got; (got = write(ends[1], block, 1 << 20)) > 0;)
+            taken += got;
+    }
+    int error = errno;
+    if (taken >> 20 >= mebibytes)
+        usleep(500000);
+    printf("filled %ld %s\n", taken >> 20, taken >> 20 < mebibytes ? strerrorname_np(error) : "all");
 }
 
 static void many_files(int most) {
@@ -647,6 +653,8 @@ int main(int count, char **argv) {
     else if (IS("threads")) count_threads(number);
     else if (IS("files")) count_files(number);
     else if (IS("fill")) fill(argument[0], atoi(argument[1]));
+    else if (IS("fill-pipes")) fill_kernel(0, number);
+    else if (IS("fill-sockets")) fill_kernel(1, number);
     else if (IS("many")) many_files(number);
     else if (IS("orphans")) orphans(number);
     else if (IS("stubborn")) stubborn();

@@ -1,6 +1,6 @@
 //! What the conformance list is run against: the built binary, a reference tool, and nothing at all.
 
-use crate::lab::{Caller, Lab, Ran, finish};
+use crate::lab::{Lab, Ran, finish};
 use base64::Engine;
 use fumehood_backend::conformance::{Case, Outcome, Script, Stage, Subject, Want};
 use std::ffi::OsString;
@@ -292,9 +292,4 @@ fn plain(ran: &Ran) -> Outcome {
         hits: Vec::new(),
         elapsed_ms: u64::try_from(ran.elapsed.as_millis()).unwrap(),
     }
-}
-
-/// The callers that are possible here.
-pub(crate) fn callers() -> Vec<Caller> {
-    [Caller::Root, Caller::User].into_iter().filter(|caller| caller.available()).collect()
 }

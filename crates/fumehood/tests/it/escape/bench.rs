@@ -79,11 +79,6 @@ impl Bench {
         Self { lab, wall, nonce: lab::canary() }
     }
 
-    /// Whether anything stands around the probe.
-    pub(super) fn walled(&self) -> bool {
-        self.wall != Wall::Open
-    }
-
     /// The probe program on the host.
     pub(super) fn probe(&self) -> PathBuf {
         self.lab.path().join("probe")
