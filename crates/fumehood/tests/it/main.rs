@@ -1,0 +1,13 @@
+//! The built binary, as a user runs it and as an attacker meets it.
+//!
+//! Everything is judged from outside: a probe prints raw facts, and the host decides. What this
+//! machine can not do (a second user, without root) is printed as not applicable, never passed over.
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod escape;
+#[cfg(test)]
+mod lab;
+#[cfg(test)]
+mod subjects;

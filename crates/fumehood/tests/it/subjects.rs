@@ -1,0 +1,295 @@
+//! What the conformance list is run against: the built binary, a reference tool, and nothing at all.
+
+use crate::lab::{Lab, Ran, finish};
+use base64::Engine;
+use fumehood_backend::conformance::{Case, Outcome, Script, Stage, Subject, Want};
+use std::ffi::OsString;
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+/// The built binary.
+#[derive(Debug)]
+pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab);
+
+/// bubblewrap with every wall that it has, as a reference.
+#[derive(Debug)]
+pub(crate) struct Bubblewrap<'l>(pub(crate) &'l Lab);
+
+/// No wall at all, but a mount, process, host name namespace that keeps the host whole: the control.
+#[derive(Debug)]
+pub(crate) struct Open<'l>(pub(crate) &'l Lab);
+
+// === impl Fumehood ===
+
+impl Subject for Fumehood<'_> {
+    fn name(&self) -> String {
+        format!("fumehood, {}", self.0.caller.word())
+    }
+
+    fn supports(&self, _case: &Case) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+        let mut args: Vec<OsString> = vec![self.0.binary().into(), "run".into(), "--json".into()];
+        for want in script.wants {
+            match want {
+                Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),
+                Want::WorkspaceReadOnly => args.extend(["--workspace".into(), suffixed(stage, ":ro")]),
+                Want::WorkspaceReadWrite => args.extend(["--workspace".into(), suffixed(stage, ":rw")]),
+                Want::ReadOnlyView => args.extend(["--ro".into(), stage.view().into()]),
+                Want::Input => args.extend(["--in".into(), stage.input().into()]),
+                Want::Output => args.extend(["--out".into(), stage.collected().into()]),
+                Want::NamedVariable => args.extend(["--env".into(), "CONFORMANCE_NAMED".into()]),
+                Want::SetVariable => args.extend(["--env".into(), "CONFORMANCE_SET=as given".into()]),
+                Want::Memory(bytes) => args.extend(["--mem".into(), bytes.to_string().into()]),
+                Want::Processes(count) => args.extend(["--pids".into(), count.to_string().into()]),
+                Want::Timeout(ms) => args.extend(["--timeout".into(), format!("{}s", ms / 1000).into()]),
+                Want::OutputCap(bytes) => args.extend(["--max-output".into(), bytes.to_string().into()]),
+                Want::StdinFile | Want::StrayDescriptor | Want::Cause | Want::Program(_) => {}
+            }
+        }
+        args.push("--".into());
+        args.extend(program(script));
+        let ran = start(self.0, stage, script, &args)?;
+        Ok(outcome_of_report(&ran))
+    }
+}
+
+/// The report as an outcome; what is no report stays as it came, without a cause.
+fn outcome_of_report(ran: &Ran) -> Outcome {
+    let mut outcome = plain(ran);
+    let Ok(report) = serde_json::from_slice::<serde_json::Value>(&ran.stdout) else { return outcome };
+    outcome.stdout = captured(&report["stdout"]);
+    outcome.stderr = captured(&report["stderr"]);
+    outcome.stderr.extend_from_slice(&ran.stderr);
+    outcome.cause = report["ending"]["cause"].as_str().map(str::to_owned);
+    if let Some(hits) = report["hits"].as_array() {
+        outcome.hits = hits.iter().filter_map(|hit| hit["kind"].as_str().map(str::to_owned)).collect();
+    }
+    outcome
+}
+
+/// The bytes of a stream in a report.
+pub(crate) fn captured(stream: &serde_json::Value) -> Vec<u8> {
+    let text = stream["text"].as_str().unwrap_or_default();
+    if stream["base64"].as_bool() == Some(true) {
+        base64::engine::general_purpose::STANDARD.decode(text).unwrap()
+    } else {
+        text.as_bytes().to_vec()
+    }
+}
+
+// === impl Bubblewrap ===
+
+impl Subject for Bubblewrap<'_> {
+    fn name(&self) -> String {
+        format!("bubblewrap, {}", self.0.caller.word())
+    }
+
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        for want in case.wants {
+            match want {
+                Want::CopyOnWrite => return Err("has no copy-on-write workspace".to_owned()),
+                Want::Output => return Err("collects no output".to_owned()),
+                Want::Memory(_) | Want::Processes(_) => return Err("has no such limit".to_owned()),
+                Want::Timeout(_) => return Err("has no clock".to_owned()),
+                Want::OutputCap(_) => return Err("has no cap on output".to_owned()),
+                Want::Cause => return Err("tells no cause".to_owned()),
+                Want::WorkspaceReadOnly
+                | Want::WorkspaceReadWrite
+                | Want::ReadOnlyView
+                | Want::Input
+                | Want::StdinFile
+                | Want::StrayDescriptor
+                | Want::NamedVariable
+                | Want::SetVariable
+                | Want::Program(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+        let mut args: Vec<OsString> = [
+            "bwrap",
+            "--unshare-all",
+            "--unshare-user",
+            "--uid",
+            "1000",
+            "--gid",
+            "1000",
+            "--cap-drop",
+            "ALL",
+            "--die-with-parent",
+            "--new-session",
+            "--clearenv",
+            "--setenv",
+            "PATH",
+            crate::lab::PATH,
+            "--setenv",
+            "HOME",
+            "/root",
+            "--ro-bind",
+            "/usr",
+            "/usr",
+            "--symlink",
+            "usr/bin",
+            "/bin",
+            "--symlink",
+            "usr/sbin",
+            "/sbin",
+            "--symlink",
+            "usr/lib",
+            "/lib",
+            "--symlink",
+            "usr/lib64",
+            "/lib64",
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            "--tmpfs",
+            "/tmp",
+            "--dir",
+            "/workspace",
+        ]
+        .map(OsString::from)
+        .to_vec();
+        for want in script.wants {
+            let project = stage.project();
+            match want {
+                Want::WorkspaceReadOnly => {
+                    args.extend(["--ro-bind".into(), project.into(), "/workspace".into()])
+                }
+                Want::WorkspaceReadWrite => {
+                    args.extend(["--bind".into(), project.into(), "/workspace".into()])
+                }
+                Want::ReadOnlyView => {
+                    args.extend(["--ro-bind".into(), stage.view().into(), stage.view().into()])
+                }
+                Want::Input => {
+                    args.extend(["--ro-bind".into(), stage.input().into(), "/workspace/input.txt".into()]);
+                }
+                Want::NamedVariable => {
+                    args.extend(["--setenv", "CONFORMANCE_NAMED", "by name"].map(OsString::from));
+                }
+                Want::SetVariable => {
+                    args.extend(["--setenv", "CONFORMANCE_SET", "as given"].map(OsString::from))
+                }
+                Want::CopyOnWrite
+                | Want::Output
+                | Want::StdinFile
+                | Want::StrayDescriptor
+                | Want::Memory(_)
+                | Want::Processes(_)
+                | Want::Timeout(_)
+                | Want::OutputCap(_)
+                | Want::Cause
+                | Want::Program(_) => {}
+            }
+        }
+        args.extend(["--chdir".into(), "/workspace".into(), "--".into()]);
+        args.extend(program(script));
+        Ok(plain(&start(self.0, stage, script, &args)?))
+    }
+}
+
+// === impl Open ===
+
+impl Subject for Open<'_> {
+    fn name(&self) -> String {
+        "no wall".to_owned()
+    }
+
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        let unanswerable = case
+            .wants
+            .iter()
+            .any(|want| !matches!(want, Want::ReadOnlyView | Want::StdinFile | Want::StrayDescriptor));
+        if unanswerable {
+            return Err("asks for something that only a sandbox has".to_owned());
+        }
+        if case.name == "next-run-finds-no-memory" {
+            return Err("would leave shared memory on the host".to_owned());
+        }
+        Ok(())
+    }
+
+    fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+        let mut args: Vec<OsString> =
+            ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child"].map(OsString::from).to_vec();
+        args.extend(program(script));
+        Ok(plain(&start(self.0, stage, script, &args)?))
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // Without walls, `next-run-finds-no-file` leaves its file where it says.
+        for folder in ["/tmp", "/var/tmp", "/dev/shm", "/run", "/var/cache"] {
+            let Ok(entries) = std::fs::read_dir(folder) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                if name.to_string_lossy().starts_with("conformance-") && entry.path().is_file() {
+                    std::fs::remove_file(entry.path()).unwrap();
+                }
+            }
+        }
+    }
+}
+
+// === shared ===
+
+fn suffixed(stage: &Stage, suffix: &str) -> OsString {
+    let mut text = stage.project().into_os_string();
+    text.push(suffix);
+    text
+}
+
+fn program(script: &Script) -> Vec<OsString> {
+    for want in script.wants {
+        if let Want::Program(argv) = want {
+            return argv.iter().map(OsString::from).collect();
+        }
+    }
+    vec!["sh".into(), "-c".into(), script.text.clone().into()]
+}
+
+/// Starts the subject as a careless caller would: secrets in its variables, a stray descriptor.
+fn start(lab: &Lab, stage: &Stage, script: &Script, args: &[OsString]) -> std::io::Result<Ran> {
+    lab.give_all(stage.dir());
+    let mut command = if script.wants.contains(&Want::StrayDescriptor) {
+        let mut command: Command = lab.command("sh");
+        command.args(["-c", "exec 9< \"$0\"; exec \"$@\""]).arg(stage.secret_file()).args(args);
+        command
+    } else {
+        let (first, rest) = args.split_first().unwrap();
+        let mut command = lab.command(first);
+        command.args(rest);
+        command
+    };
+    command.env("HOME", stage.home()).env("CONFORMANCE_NAMED", "by name");
+    for name in ["CONFORMANCE_STRAY", "AWS_SECRET_ACCESS_KEY", "LD_CONFORMANCE"] {
+        command.env(name, stage.stray());
+    }
+    command.current_dir(stage.dir().join("home"));
+    if !script.wants.contains(&Want::StdinFile) {
+        return Ok(finish(command, b""));
+    }
+    // Opened for both, as a terminal or a careless redirection would be.
+    command.stdin(File::options().read(true).write(true).open(stage.stdin())?);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(crate::lab::collect(command.spawn()?, b""))
+}
+
+fn plain(ran: &Ran) -> Outcome {
+    Outcome {
+        code: Some(ran.code()),
+        stdout: ran.stdout.clone(),
+        stderr: ran.stderr.clone(),
+        cause: None,
+        hits: Vec::new(),
+        elapsed_ms: u64::try_from(ran.elapsed.as_millis()).unwrap(),
+    }
+}
