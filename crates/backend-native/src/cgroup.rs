@@ -67,29 +67,47 @@ impl Hierarchy {
         if let Some(base) = v2 {
             return Self::V2 { base };
         }
-        let ours = |controller| own_folder(mounts, membership, Some(controller)).filter(|base| writable(base));
+        let ours =
+            |controller| own_folder(mounts, membership, Some(controller)).filter(|base| writable(base));
         match (ours("memory"), ours("pids")) {
             (Some(memory), Some(pids)) => Self::V1 { memory, pids, cpu: ours("cpu") },
-            _ if fumehood_sys::host::euid() == 0 => {
-                Self::None { why: "no cgroup tree with the memory and pids controllers is writable".to_owned() }
-            }
+            _ if fumehood_sys::host::euid() == 0 => Self::None {
+                why: "no cgroup tree with the memory and pids controllers is writable".to_owned(),
+            },
             _ => Self::None { why: "no cgroup is delegated to this user".to_owned() },
         }
     }
 
     /// Makes the cgroup of `id` with its limits. On failure nothing is left.
-    pub(crate) fn create(&self, id: &TaskId, limits: &Resources, host_cpus: u32) -> io::Result<Option<Cgroup>> {
+    pub(crate) fn create(
+        &self,
+        id: &TaskId,
+        limits: &Resources,
+        host_cpus: u32,
+    ) -> io::Result<Option<Cgroup>> {
         let cgroup = match self {
             Self::None { .. } => return Ok(None),
             Self::V2 { base } => {
                 let folder = named(base, id);
-                Cgroup { version: Version::Two, memory: folder.clone(), pids: folder.clone(), cpu: Some(folder), joins: Vec::new() }
+                Cgroup {
+                    version: Version::Two,
+                    memory: folder.clone(),
+                    pids: folder.clone(),
+                    cpu: Some(folder),
+                    joins: Vec::new(),
+                }
             }
             Self::V1 { memory, pids, cpu } => {
                 // Without a limit below the host's there is nothing to enforce, and no folder to make.
                 let limited = limits.cpu_millis < host_cpus.saturating_mul(1000);
                 let cpu = cpu.as_ref().filter(|_| limited).map(|base| named(base, id));
-                Cgroup { version: Version::One, memory: named(memory, id), pids: named(pids, id), cpu, joins: Vec::new() }
+                Cgroup {
+                    version: Version::One,
+                    memory: named(memory, id),
+                    pids: named(pids, id),
+                    cpu,
+                    joins: Vec::new(),
+                }
             }
         };
         cgroup.make(limits, host_cpus).map(Some)
@@ -100,9 +118,11 @@ impl Hierarchy {
         match self {
             Self::None { .. } => Vec::new(),
             Self::V2 { base } => vec![named(base, id)],
-            Self::V1 { memory, pids, cpu } => {
-                [Some(memory), Some(pids), cpu.as_ref()].into_iter().flatten().map(|base| named(base, id)).collect()
-            }
+            Self::V1 { memory, pids, cpu } => [Some(memory), Some(pids), cpu.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(|base| named(base, id))
+                .collect(),
         }
     }
 }
@@ -111,7 +131,8 @@ impl Hierarchy {
 
 impl Cgroup {
     fn make(mut self, limits: &Resources, host_cpus: u32) -> io::Result<Self> {
-        let result = self.make_folders().and_then(|()| self.limit(limits, host_cpus)).and_then(|()| self.open_joins());
+        let result =
+            self.make_folders().and_then(|()| self.limit(limits, host_cpus)).and_then(|()| self.open_joins());
         match result {
             Ok(joins) => {
                 self.joins = joins;
@@ -146,7 +167,11 @@ impl Cgroup {
                 let _ = write(&self.memory, "memory.swap.max", 0);
                 let _ = write(&self.memory, "memory.oom.group", 0);
                 write(&self.pids, "pids.max", u64::from(limits.processes) + 1)?;
-                if limited { write(&self.pids, "cpu.max", format_args!("{quota} {PERIOD_US}")) } else { Ok(()) }
+                if limited {
+                    write(&self.pids, "cpu.max", format_args!("{quota} {PERIOD_US}"))
+                } else {
+                    Ok(())
+                }
             }
         }
     }
@@ -159,14 +184,17 @@ impl Cgroup {
             Version::One => "tasks",
             Version::Two => "cgroup.procs",
         };
-        let open = |folder: &PathBuf| OpenOptions::new().write(true).open(folder.join(file)).map(OwnedFd::from);
+        let open =
+            |folder: &PathBuf| OpenOptions::new().write(true).open(folder.join(file)).map(OwnedFd::from);
         self.folders().into_iter().map(open).collect()
     }
 
     /// The distinct folders.
     pub(crate) fn folders(&self) -> Vec<&PathBuf> {
         match self.version {
-            Version::One => [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()].into_iter().flatten().collect(),
+            Version::One => {
+                [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()].into_iter().flatten().collect()
+            }
             Version::Two => vec![&self.memory],
         }
     }
@@ -262,7 +290,8 @@ fn divisible(base: &Path) -> bool {
     };
     writable(base)
         && has("cgroup.controllers")
-        && (has("cgroup.subtree_control") || write(base, "cgroup.subtree_control", "+memory +pids +cpu").is_ok())
+        && (has("cgroup.subtree_control")
+            || write(base, "cgroup.subtree_control", "+memory +pids +cpu").is_ok())
 }
 
 fn writable(folder: &Path) -> bool {

@@ -20,20 +20,76 @@ const ENTRY_LIMIT: u32 = 8192;
 /// Copied where they exist: a file, or a folder with what is in it.
 const COPIED: &[&str] = &[
     // The loader.
-    "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
     // Certificates that everybody trusts; never `ssl/private`.
-    "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf",
-    "pki/ca-trust/extracted", "ca-certificates", "crypto-policies/back-ends", "gnutls",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ssl/cert.pem",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "pki/ca-trust/extracted",
+    "ca-certificates",
+    "crypto-policies/back-ends",
+    "gnutls",
     // Names of protocols, types, shells, this system.
-    "services", "protocols", "rpc", "ethertypes", "networks", "host.conf", "gai.conf", "mime.types",
-    "shells", "os-release", "debian_version", "lsb-release", "redhat-release", "alpine-release",
-    "localtime", "timezone", "locale.alias", "locale.conf", "magic", "magic.mime", "inputrc",
-    "terminfo", "login.defs", "mke2fs.conf", "bash.bashrc", "profile.d/bash_completion.sh",
+    "services",
+    "protocols",
+    "rpc",
+    "ethertypes",
+    "networks",
+    "host.conf",
+    "gai.conf",
+    "mime.types",
+    "shells",
+    "os-release",
+    "debian_version",
+    "lsb-release",
+    "redhat-release",
+    "alpine-release",
+    "localtime",
+    "timezone",
+    "locale.alias",
+    "locale.conf",
+    "magic",
+    "magic.mime",
+    "inputrc",
+    "terminfo",
+    "login.defs",
+    "mke2fs.conf",
+    "bash.bashrc",
+    "profile.d/bash_completion.sh",
     // What programs need of their own configuration.
-    "alternatives", "fonts", "perl", "python3", "python3.9", "python3.10", "python3.11", "python3.12",
-    "python3.13", "python3.14", "java", "java-8-openjdk", "java-11-openjdk", "java-17-openjdk",
-    "java-21-openjdk", "java-25-openjdk", "maven", "ImageMagick-6", "ImageMagick-7", "xdg", "vim",
-    "emacs", "papersize", "OpenCL/vendors", "R", "php", "lynx", "wgetrc", "nanorc",
+    "alternatives",
+    "fonts",
+    "perl",
+    "python3",
+    "python3.9",
+    "python3.10",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "python3.14",
+    "java",
+    "java-8-openjdk",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "java-25-openjdk",
+    "maven",
+    "ImageMagick-6",
+    "ImageMagick-7",
+    "xdg",
+    "vim",
+    "emacs",
+    "papersize",
+    "OpenCL/vendors",
+    "R",
+    "php",
+    "lynx",
+    "wgetrc",
+    "nanorc",
 ];
 
 /// What decides whether a copy is still right. `/etc` itself changes when a file there is replaced.
@@ -65,7 +121,9 @@ fn publish(building: &Path, finished: &Path) -> io::Result<()> {
 
 /// Older copies go, once nothing that was started with one can still be building its view of it.
 fn forget_others(shared: &Path, finished: &Path) {
-    let hour_ago = |meta: &fs::Metadata| meta.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age.as_secs() > 3600);
+    let hour_ago = |meta: &fs::Metadata| {
+        meta.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age.as_secs() > 3600)
+    };
     for entry in fs::read_dir(shared).into_iter().flatten().flatten() {
         let old = entry.path() != finished && entry.file_name().as_encoded_bytes().starts_with(b"etc-");
         if old && entry.metadata().is_ok_and(|meta| hour_ago(&meta)) {
@@ -134,7 +192,8 @@ fn copy(from: &Path, to: &Path, follow: Follow, left: &mut u32) -> io::Result<()
     let found = if follow == Follow::Once { fs::metadata(from) } else { fs::symlink_metadata(from) };
     // Something that vanished, or a link to nowhere, is not copied.
     let Ok(meta) = found else { return Ok(()) };
-    *left = left.checked_sub(1).ok_or_else(|| io::Error::other("the system configuration has too many files"))?;
+    *left =
+        left.checked_sub(1).ok_or_else(|| io::Error::other("the system configuration has too many files"))?;
     let kind = meta.file_type();
     if kind.is_symlink() {
         return std::os::unix::fs::symlink(fs::read_link(from)?, to);

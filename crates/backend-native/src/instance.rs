@@ -5,12 +5,10 @@ use crate::control::Control;
 use crate::identity::Identity;
 use crate::usage;
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
-use fumehood_model::envelope::Resources;
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::launch::Spawned;
 use fumehood_sys::process;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
 /// A live sandbox: its first process, the socket to it, and what limits it.
 #[derive(Debug)]
@@ -24,13 +22,13 @@ pub(crate) struct NativeInstance {
 /// What a launch leaves in the keeper's hands.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    pub(crate) identity: Identity,
+    /// Held, not read: the kernel uid is this sandbox's until the keeper lets go of it.
+    pub(crate) _identity: Identity,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) spawned: Spawned,
     pub(crate) control: Control,
     pub(crate) output: Option<OwnedFd>,
     pub(crate) root: Option<OwnedFd>,
-    pub(crate) limits: Resources,
 }
 
 // === impl NativeInstance ===
@@ -103,15 +101,9 @@ impl Instance for NativeInstance {
 }
 
 impl Drop for NativeInstance {
-    /// Ends the guest whatever happened, and removes what would stay. The reaper does the same for a
-    /// keeper that could not.
+    /// Ends the guest whatever happened. What it leaves is removed by [`fumehood_backend::Backend::reap`], which need
+    /// not be waited for: taking namespaces apart keeps the kernel busy for milliseconds.
     fn drop(&mut self) {
-        let parts = &self.parts;
-        let _ = process::send_signal(parts.spawned.pidfd.as_fd(), 9);
-        process::reap(&parts.spawned.pidfd);
-        let folders: Vec<PathBuf> = parts.cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
-        // Nothing more can be done here about a folder that stays; the next command of ours tries again.
-        let _ = crate::cgroup::remove(&folders);
-        let _ = (&parts.identity, &parts.limits);
+        let _ = process::send_signal(self.parts.spawned.pidfd.as_fd(), 9);
     }
 }

@@ -11,6 +11,7 @@ use crate::syscalls;
 use fumehood_backend::{Instance, LaunchError};
 use fumehood_model::envelope::Envelope;
 use fumehood_sys::landlock::{Access, Ruleset};
+use fumehood_sys::launch::network::Pending;
 use fumehood_sys::launch::{self, Namespaces, Op, Program, SpawnError};
 use fumehood_sys::{process, socket};
 use std::fs::File;
@@ -33,29 +34,50 @@ pub(crate) struct LaunchParts {
     init: OwnedFd,
     control: (Control, OwnedFd),
     handles: (OwnedFd, OwnedFd),
+    network: Option<OwnedFd>,
 }
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
-    let LaunchParts { identity, cgroup, sources, inputs, init, control: (control, init_end), handles } = parts;
+    let LaunchParts {
+        identity,
+        cgroup,
+        sources,
+        inputs,
+        init,
+        control: (control, init_end),
+        handles,
+        network,
+    } = parts;
+    let namespaces = Namespaces { user: !identity.own, net: network.is_none() };
     let mut program = Program::default();
     enter(&mut program, &identity, cgroup.as_ref()).map_err(|error| prepare("enter the cgroup", &error))?;
+    match network {
+        Some(network) => program.push("enter the network namespace", Op::EnterNamespace(network)),
+        None => program.push("bring loopback up", Op::LoopbackUp),
+    }
     program.extend(RootBuilder::new(&plan.envelope, &plan.placement, &identity).build(sources));
     program.push("enter the private root", Op::EnterRoot);
     copy_in(&mut program, inputs, &identity);
-    send_handles(&mut program, &plan.envelope, handles.1).map_err(|error| prepare("share the output folder", &error))?;
+    send_handles(&mut program, &plan.envelope, handles.1)
+        .map_err(|error| prepare("share the output folder", &error))?;
     limit(&mut program, plan);
     lock_down(&mut program, plan, &identity, init_end);
     program.push("execute init", Op::Execute { program: init, name: c_string("init") });
 
-    let namespaces = Namespaces { user: !identity.own, net: true };
     let spawned = launch::spawn(&program, namespaces, None);
     drop(program);
     match spawned {
         Ok(spawned) => {
             let (output, root) = receive_handles(&handles.0);
-            let limits = plan.envelope.resources().clone();
-            Ok(Box::new(NativeInstance::new(Parts { identity, cgroup, spawned, control, output, root, limits })))
+            Ok(Box::new(NativeInstance::new(Parts {
+                _identity: identity,
+                cgroup,
+                spawned,
+                control,
+                output,
+                root,
+            })))
         }
         Err(error) => {
             let folders: Vec<_> = cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
@@ -68,7 +90,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
 // === impl LaunchParts ===
 
 impl LaunchParts {
-    pub(crate) fn prepare(plan: &NativePlan) -> Result<Self, LaunchError> {
+    pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
         let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
@@ -78,16 +100,23 @@ impl LaunchParts {
         let control = Control::new().map_err(step("make the control socket"))?;
         let handles = socket::pair().map_err(step("make the control socket"))?;
         let limits = plan.envelope.resources();
+        let network = plan
+            .network
+            .take()
+            .map(Pending::finish)
+            .transpose()
+            .map_err(step("make the network namespace"))?;
         // Last, because it is the only part that outlives a process that dies here.
         let cgroup = plan.native.hierarchy.create(&plan.placement.id, limits, plan.native.host_cpus);
         let cgroup = cgroup.map_err(step("make the cgroup"))?;
-        Ok(Self { identity, cgroup, sources, inputs, init, control, handles })
+        Ok(Self { identity, cgroup, sources, inputs, init, control, handles, network })
     }
 }
 
 /// Who the child is, before it changes what it sees.
 fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) -> io::Result<()> {
     program.push("tie the sandbox to its keeper", Op::DieWithParent);
+    program.push("clear the file mode mask", Op::ClearUmask);
     if !identity.own {
         let pair = |inside, outside| (inside, outside);
         let uid = pair(identity.inside.0, identity.kernel.0);
@@ -141,7 +170,6 @@ fn receive_handles(socket: &OwnedFd) -> (Option<OwnedFd>, Option<OwnedFd>) {
 }
 
 fn limit(program: &mut Program, plan: &NativePlan) {
-    program.push("bring loopback up", Op::LoopbackUp);
     program.push("set the host name", Op::Hostname(c_string("sandbox")));
     let limits = plan.envelope.resources();
     let mut limit = |resource, value| program.push("set the resource limits", Op::Limit { resource, value });
@@ -167,7 +195,10 @@ fn lock_down(program: &mut Program, plan: &NativePlan, identity: &Identity, init
     program.push("forbid new privileges", Op::NoNewPrivileges);
     program.push("place the descriptors", Op::Descriptors { control: init_end });
     program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
-    program.push("enforce the system call filter", Op::Seccomp(syscalls::filter(plan.envelope.privilege().syscalls)));
+    program.push(
+        "enforce the system call filter",
+        Op::Seccomp(syscalls::filter(plan.envelope.privilege().syscalls)),
+    );
 }
 
 /// Everything that is there may be read; only what is the sandbox's own may be written.
@@ -259,7 +290,9 @@ fn remedy(step: &str, error: &io::Error) -> String {
         ("make the namespaces" | "map the user", io::ErrorKind::PermissionDenied) => {
             "this host forbids user namespaces to ordinary users: `fumehood doctor` says what allows them"
         }
-        ("make the namespaces", _) => "raise `/proc/sys/user/max_user_namespaces` and its neighbours, or end other sandboxes",
+        ("make the namespaces", _) => {
+            "raise `/proc/sys/user/max_user_namespaces` and its neighbours, or end other sandboxes"
+        }
         ("mount /proc", _) => {
             "an outer container covers parts of /proc: start it with `--security-opt systempaths=unconfined`"
         }
@@ -269,7 +302,9 @@ fn remedy(step: &str, error: &io::Error) -> String {
         ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
             "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
         }
-        ("copy the inputs in", _) => "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)",
+        ("copy the inputs in", _) => {
+            "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"
+        }
         (_, io::ErrorKind::StorageFull) => "free some space on the disk of the state folder",
         _ => "`fumehood doctor` looks at what this host can hold",
     };

@@ -9,6 +9,7 @@ use fumehood_backend::{Instance, LaunchError, Placement, Plan};
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
 use fumehood_model::quantity;
+use fumehood_sys::launch::network::Pending;
 use fumehood_sys::launch::{Op, Program};
 use fumehood_sys::{host, idmap};
 use std::ffi::CString;
@@ -27,6 +28,8 @@ pub(crate) struct NativePlan {
     pub(crate) envelope: Envelope,
     pub(crate) placement: Placement,
     pub(crate) landlock: u32,
+    /// Made while the rest is prepared; with root, for whom it need not be owned by the new user namespace.
+    pub(crate) network: Option<Pending>,
     enforcement: Enforcement,
 }
 
@@ -42,10 +45,18 @@ pub(crate) struct Sources {
 // === impl NativePlan ===
 
 impl NativePlan {
-    pub(crate) fn new(native: &Native, envelope: &Envelope, placement: &Placement) -> Result<Self, Unenforceable> {
-        let landlock = native.landlock.filter(|abi| *abi >= LANDLOCK_NEEDED).ok_or_else(|| no_landlock(native.landlock))?;
+    pub(crate) fn new(
+        native: &Native,
+        envelope: &Envelope,
+        placement: &Placement,
+    ) -> Result<Self, Unenforceable> {
+        let landlock = native
+            .landlock
+            .filter(|abi| *abi >= LANDLOCK_NEEDED)
+            .ok_or_else(|| no_landlock(native.landlock))?;
         let enforcement = enforcement(native, envelope, landlock);
-        Ok(Self { native: native.clone(), envelope: envelope.clone(), placement: placement.clone(), landlock, enforcement })
+        let (native, envelope, placement) = (native.clone(), envelope.clone(), placement.clone());
+        Ok(Self { native, envelope, placement, landlock, network: None, enforcement })
     }
 }
 
@@ -54,8 +65,15 @@ impl Plan for NativePlan {
         &self.enforcement
     }
 
-    fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
-        let parts = LaunchParts::prepare(&self)?;
+    fn warm_up(&mut self) {
+        if host::euid() == 0 {
+            // If it can not be made here, the launch makes it, or says why it can not.
+            self.network = Pending::start().ok();
+        }
+    }
+
+    fn launch(mut self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
+        let parts = LaunchParts::prepare(&mut self)?;
         launch::launch(&self, parts)
     }
 }
@@ -66,13 +84,20 @@ impl Sources {
     pub(crate) fn find(plan: &NativePlan, identity: &Identity) -> std::io::Result<Self> {
         let envelope = &plan.envelope;
         let etc = match envelope.filesystem().root {
-            Root::HostSystem => etc::folder(&plan.placement.shared, envelope.privilege().uid, &plan.placement.home_at)?,
+            Root::HostSystem => {
+                etc::folder(&plan.placement.shared, envelope.privilege().uid, &plan.placement.home_at)?
+            }
             Root::Directory(_) => PathBuf::new(),
         };
-        let copy_on_write = envelope.filesystem().workspace.as_ref()
+        let copy_on_write = envelope
+            .filesystem()
+            .workspace
+            .as_ref()
             .filter(|workspace| workspace.mode == WorkspaceMode::CopyOnWrite)
             .map(|workspace| workspace.source.clone());
-        let lower = copy_on_write.as_ref().and_then(|source| Some((idmap(identity, source)?, idmap(identity, source)?)));
+        let lower = copy_on_write
+            .as_ref()
+            .and_then(|source| Some((idmap(identity, source)?, idmap(identity, source)?)));
         Ok(Self { etc, lower, copy_on_write })
     }
 
@@ -87,7 +112,12 @@ impl Sources {
             Some((for_lower, for_layer)) => {
                 let (lower_at, layer_at) = (placement.shared.join("lower"), placement.shared.join("layer"));
                 for (from, to, idmap) in [(&source, &lower_at, for_lower), (&layer, &layer_at, for_layer)] {
-                    let op = Op::Bind { source: c_path(from), target: c_path(to), attributes: crate::root::WRITABLE, idmap: Some(idmap) };
+                    let op = Op::Bind {
+                        source: c_path(from),
+                        target: c_path(to),
+                        attributes: crate::root::WRITABLE,
+                        idmap: Some(idmap),
+                    };
                     program.push("see the workspace as the sandbox's own", op);
                 }
                 (lower_at, layer_at)
@@ -144,8 +174,14 @@ fn enforcement(native: &Native, envelope: &Envelope, landlock: u32) -> Enforceme
         "a user namespace; its kernel uid is the caller's, shared with the caller's other sandboxes"
     };
     let filesystem = vec![
-        kernel("mount-namespace", "a private memory-backed root; the host's folders are read-only views".to_owned()),
-        kernel("landlock", format!("version {landlock}; writes only beneath scratch, HOME, /workspace, /out, caches")),
+        kernel(
+            "mount-namespace",
+            "a private memory-backed root; the host's folders are read-only views".to_owned(),
+        ),
+        kernel(
+            "landlock",
+            format!("version {landlock}; writes only beneath scratch, HOME, /workspace, /out, caches"),
+        ),
     ];
     let network = vec![
         kernel("network-namespace", "its own, with loopback alone: there is no route".to_owned()),
@@ -154,7 +190,11 @@ fn enforcement(native: &Native, envelope: &Envelope, landlock: u32) -> Enforceme
     let privilege = vec![
         kernel("user-namespace", user_namespace.to_owned()),
         kernel("capabilities", "none; no_new_privs; bounding set empty".to_owned()),
-        kernel("seccomp", format!("allow-list `{:?}`; 32-bit and x32 calls are killed", envelope.privilege().syscalls).to_lowercase()),
+        kernel(
+            "seccomp",
+            format!("allow-list `{:?}`; 32-bit and x32 calls are killed", envelope.privilege().syscalls)
+                .to_lowercase(),
+        ),
         kernel("pid-namespace", "sees and signals its own processes only".to_owned()),
     ];
     let credentials = vec![
@@ -180,19 +220,47 @@ fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
     let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
     let watch = |name, detail: String| Mechanism { name, detail, strength: Strength::Watch };
     let memory = quantity::show_bytes(limits.memory_bytes);
-    let grouped = format!("memory {memory}, {} processes, {} cpu", limits.processes, quantity::show_cpus(limits.cpu_millis));
+    let grouped = format!(
+        "memory {memory}, {} processes, {} cpu",
+        limits.processes,
+        quantity::show_cpus(limits.cpu_millis)
+    );
     let mut held = match &native.hierarchy {
         Hierarchy::V2 { .. } => vec![kernel("cgroup-v2", grouped)],
         Hierarchy::V1 { .. } => vec![kernel("cgroup-v1", grouped)],
         Hierarchy::None { why } => vec![
-            kernel("rlimits", format!("{} processes in its user namespace; data of each process {memory}", limits.processes)),
+            kernel(
+                "rlimits",
+                format!(
+                    "{} processes in its user namespace; data of each process {memory}",
+                    limits.processes
+                ),
+            ),
             watch("resident-memory-watch", format!("all together {memory}, looked at every 50 ms ({why})")),
         ],
     };
-    held.push(kernel("tmpfs-size", format!("scratch {} in memory", quantity::show_bytes(scratch_bytes(envelope)))));
-    held.push(kernel("rlimits", format!("file size {}, {} open files, no core files", quantity::show_bytes(limits.file_size_bytes), limits.open_files)));
-    if envelope.filesystem().workspace.as_ref().is_some_and(|workspace| workspace.mode != WorkspaceMode::ReadOnly) {
-        held.push(watch("byte-watch", format!("disk-backed layer {}, looked at every second", quantity::show_bytes(limits.disk_bytes))));
+    held.push(kernel(
+        "tmpfs-size",
+        format!("scratch {} in memory", quantity::show_bytes(scratch_bytes(envelope))),
+    ));
+    held.push(kernel(
+        "rlimits",
+        format!(
+            "file size {}, {} open files, no core files",
+            quantity::show_bytes(limits.file_size_bytes),
+            limits.open_files
+        ),
+    ));
+    if envelope
+        .filesystem()
+        .workspace
+        .as_ref()
+        .is_some_and(|workspace| workspace.mode != WorkspaceMode::ReadOnly)
+    {
+        held.push(watch(
+            "byte-watch",
+            format!("disk-backed layer {}, looked at every second", quantity::show_bytes(limits.disk_bytes)),
+        ));
     }
     held.push(kernel("pid-namespace", "at the wall clock every process ends with its first".to_owned()));
     held

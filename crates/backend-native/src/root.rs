@@ -29,7 +29,17 @@ const DEVICES: &[(&str, u32, u32)] =
     &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
 /// Files of `/proc` that tell about the host or act on it.
-const MASKED_FILES: &[&str] = &["kcore", "keys", "key-users", "timer_list", "sysrq-trigger", "kmsg", "kallsyms", "latency_stats", "sched_debug"];
+const MASKED_FILES: &[&str] = &[
+    "kcore",
+    "keys",
+    "key-users",
+    "timer_list",
+    "sysrq-trigger",
+    "kmsg",
+    "kallsyms",
+    "latency_stats",
+    "sched_debug",
+];
 const MASKED_FOLDERS: &[&str] = &["acpi", "scsi", "bus", "irq", "driver", "fs"];
 /// Shown, and not writable.
 const FROZEN: &[&str] = &["sys"];
@@ -44,7 +54,8 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
 ];
 
 /// Folders that are scratch for everybody inside, and theirs alone.
-const SCRATCH: &[(&str, u32)] = &[("tmp", 0o1777), ("var/tmp", 0o1777), ("dev/shm", 0o1777), ("run/lock", 0o1777)];
+const SCRATCH: &[(&str, u32)] =
+    &[("tmp", 0o1777), ("var/tmp", 0o1777), ("dev/shm", 0o1777), ("run/lock", 0o1777)];
 
 /// Builds the root of one sandbox.
 #[derive(Debug)]
@@ -86,8 +97,13 @@ impl<'a> RootBuilder<'a> {
         let at = c_path(&self.placement.shared.join("root"));
         let size_bytes = scratch_bytes(self.envelope);
         let inodes = (size_bytes / 8192).clamp(16_384, 4_000_000);
-        self.step("make the private root", Op::NewRoot(NewRoot { at, size_bytes, inodes, devices: self.identity.own }));
-        for name in ["etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var", "run", "run/user", "home", "root"] {
+        self.step(
+            "make the private root",
+            Op::NewRoot(NewRoot { at, size_bytes, inodes, devices: self.identity.own }),
+        );
+        for name in
+            ["etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var", "run", "run/user", "home", "root"]
+        {
             self.folder(name, 0o755);
         }
     }
@@ -112,7 +128,10 @@ impl<'a> RootBuilder<'a> {
         for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
             let path = base.join(name);
             if let Ok(target) = std::fs::read_link(&path) {
-                self.step("link the system folders", Op::Symlink { to: c_path(&target), path: c_string(name) });
+                self.step(
+                    "link the system folders",
+                    Op::Symlink { to: c_path(&target), path: c_string(name) },
+                );
             } else if path.is_dir() {
                 self.bind("show the system folders", &path, name, READ_ONLY);
             }
@@ -123,7 +142,10 @@ impl<'a> RootBuilder<'a> {
         for (name, major, minor) in DEVICES {
             let path = format!("dev/{name}");
             if self.identity.own {
-                self.step("make the devices", Op::Device { path: c_string(&path), major: *major, minor: *minor });
+                self.step(
+                    "make the devices",
+                    Op::Device { path: c_string(&path), major: *major, minor: *minor },
+                );
             } else {
                 let attributes = Attributes { read_only: false, devices: true, executable: false };
                 self.bind("show the devices", &Path::new("/").join(&path), &path, attributes);
@@ -160,7 +182,10 @@ impl<'a> RootBuilder<'a> {
         }
         for name in ["online", "possible", "present"] {
             let path = c_string(&format!("sys/devices/system/cpu/{name}"));
-            self.step("make /sys", Op::WriteFile { path, content: list.clone().into_bytes(), mode: 0o444, owner: None });
+            self.step(
+                "make /sys",
+                Op::WriteFile { path, content: list.clone().into_bytes(), mode: 0o444, owner: None },
+            );
         }
     }
 

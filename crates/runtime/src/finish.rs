@@ -52,7 +52,8 @@ pub(crate) fn collect(
     };
     let collected = output(request, instance, log, &mut hits, born);
     let changes = places.layer.as_ref().and_then(|layer| {
-        let list = changes::read(&layer.upper().ok()?, &layer.workspace().ok()?, changes::ReadLimits::default());
+        let list =
+            changes::read(&layer.upper().ok()?, &layer.workspace().ok()?, changes::ReadLimits::default());
         list.ok().map(|list| list.count())
     });
     let Streams { output, error, allowance, .. } = streams;

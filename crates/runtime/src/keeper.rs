@@ -92,7 +92,12 @@ enum Outcome {
 // === impl Keeper ===
 
 impl<'a> Keeper<'a> {
-    pub(crate) fn new(instance: &'a mut dyn Instance, signals: &'a OwnedFd, streams: Streams, meter: Meter) -> Self {
+    pub(crate) fn new(
+        instance: &'a mut dyn Instance,
+        signals: &'a OwnedFd,
+        streams: Streams,
+        meter: Meter,
+    ) -> Self {
         Self {
             instance,
             signals,
@@ -278,7 +283,10 @@ impl<'a> Keeper<'a> {
             self.hit(HitKind::DiskFull, "scratch in memory", 1);
         }
         let outcome = self.outcome.take().unwrap_or(Outcome::Gone);
-        let died = matches!(outcome, Outcome::Gone | Outcome::Ended(WaitStatus::Signalled(SIGKILL) | WaitStatus::Exited(137)));
+        let died = matches!(
+            outcome,
+            Outcome::Gone | Outcome::Ended(WaitStatus::Signalled(SIGKILL) | WaitStatus::Exited(137))
+        );
         let ending = match (self.cause.take(), outcome) {
             (Some(Cause::Timeout(limit)), _) => {
                 Ending::TimedOut { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
@@ -287,7 +295,9 @@ impl<'a> Keeper<'a> {
             (None, _) if last.oom_kills > 0 && died => self.meter.out_of_memory(),
             (_, Outcome::NotStarted(error)) => not_started(&error),
             (Some(Cause::Signal(signal)), Outcome::Gone) => killed(signal),
-            (Some(Cause::Signal(signal)), Outcome::Ended(WaitStatus::Signalled(by))) if i32::from(by) == signal => {
+            (Some(Cause::Signal(signal)), Outcome::Ended(WaitStatus::Signalled(by)))
+                if i32::from(by) == signal =>
+            {
                 killed(signal)
             }
             (_, Outcome::Ended(WaitStatus::Exited(code))) => Ending::Exited { code },
@@ -341,9 +351,15 @@ fn killed(signal: i32) -> Ending {
 pub(crate) fn not_started(error: &ExecError) -> Ending {
     let (step, remedy) = match error {
         ExecError::NotFound => ("find the command", "show its folder with `--ro`, or use `--image`"),
-        ExecError::NotExecutable(_) => ("execute the command", "check its permission bits, and its interpreter"),
-        ExecError::WorkingDirectory(_) => ("enter the working directory", "name a folder that exists inside with `--cwd`"),
-        ExecError::TooLarge { .. } => ("execute the command", "pass large input through a file (`--in`) or standard input"),
+        ExecError::NotExecutable(_) => {
+            ("execute the command", "check its permission bits, and its interpreter")
+        }
+        ExecError::WorkingDirectory(_) => {
+            ("enter the working directory", "name a folder that exists inside with `--cwd`")
+        }
+        ExecError::TooLarge { .. } => {
+            ("execute the command", "pass large input through a file (`--in`) or standard input")
+        }
         ExecError::Exhausted => ("start a process", "allow more with `--pids` or `--mem`"),
         ExecError::Silent => ("reach the sandbox", "`fumehood doctor` looks at what this host can hold"),
     };

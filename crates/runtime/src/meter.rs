@@ -24,8 +24,6 @@ pub(crate) enum Excess {
 pub(crate) struct Meter {
     memory_limit: u64,
     disk_limit: u64,
-    /// Whether resident memory is only watched.
-    watch_memory: bool,
     /// The folder whose bytes are watched.
     layer: Option<PathBuf>,
     next_memory: Option<Instant>,
@@ -57,7 +55,6 @@ impl Meter {
         Self {
             memory_limit: limits.memory_bytes,
             disk_limit: limits.disk_bytes,
-            watch_memory,
             next_memory: watch_memory.then(|| now + MEMORY_EVERY),
             next_disk: layer.is_some().then(|| now + DISK_EVERY),
             layer,
@@ -95,11 +92,6 @@ impl Meter {
         let meters = instance.meters();
         self.peak_bytes = self.peak_bytes.max(meters.peak_memory_bytes.unwrap_or(0));
         meters
-    }
-
-    /// The most memory that was seen in use, where anything measures it.
-    pub(crate) fn peak(&self) -> Option<u64> {
-        (self.peak_bytes > 0 || !self.watch_memory).then_some(self.peak_bytes)
     }
 
     /// The ending of a sandbox that the kernel stopped at its memory limit.

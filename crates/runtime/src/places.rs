@@ -124,7 +124,9 @@ fn layer(
         let layer = Layer::open_in(open(&path)?, name).map_err(PlaceError::Layer)?;
         return match layer.workspace() {
             Ok(_) => Ok(Some((layer, path))),
-            Err(_) => Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace: layer.meta.workspace() }),
+            Err(_) => {
+                Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace: layer.meta.workspace() })
+            }
         };
     }
     make_folder(&path, None)?;

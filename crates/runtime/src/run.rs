@@ -63,7 +63,8 @@ struct Attempt<'a> {
 pub fn run(backend: &dyn Backend, state: &State, request: RunRequest) -> RunReport {
     let born = Instant::now();
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
-    let mut attempt = Attempt { backend, state, request: &request, id, born, enforcement: Enforcement::default() };
+    let mut attempt =
+        Attempt { backend, state, request: &request, id, born, enforcement: Enforcement::default() };
     let finished = attempt.go().unwrap_or_else(Finished::not_started);
     let Attempt { id, enforcement, .. } = attempt;
     finished.report(id, request.choice.clone(), enforcement)
@@ -85,10 +86,11 @@ impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
     fn go(&mut self) -> Result<Finished, Ending> {
         let places = Places::make(self.state, &self.id, self.request).map_err(|error| failed(&error))?;
-        let plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
+        let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
         })?;
+        plan.warm_up();
         self.enforcement = plan.enforcement().clone();
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| failed(&error))?;
@@ -118,7 +120,11 @@ impl Attempt<'_> {
     /// Writes down what is about to happen. If it can not be written, nothing happens.
     fn open_record(&self) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
-            not_started("write the record", &chain(&error), "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`")
+            not_started(
+                "write the record",
+                &chain(&error),
+                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
+            )
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
@@ -128,7 +134,8 @@ impl Attempt<'_> {
 
     fn opening(&self) -> Vec<Event> {
         let RunRequest { envelope, choice, exec, .. } = self.request;
-        let value = |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
+        let value =
+            |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
         let launched = Event::Launched {
             level: choice.level.name().to_owned(),
             reason: choice.reason.to_string(),
@@ -174,14 +181,23 @@ impl Attempt<'_> {
     fn meter(&self, places: &Places) -> Meter {
         let envelope = &self.request.envelope;
         let watched = |name| {
-            self.enforcement.of(Clause::Resources).iter().any(|m| m.name == name && m.strength == Strength::Watch)
+            self.enforcement
+                .of(Clause::Resources)
+                .iter()
+                .any(|m| m.name == name && m.strength == Strength::Watch)
         };
         let workspace = envelope.filesystem().workspace.as_ref();
         let written = match workspace.map(|workspace| workspace.mode) {
-            Some(WorkspaceMode::CopyOnWrite) => places.placement.layer.as_ref().map(|layer| layer.join("upper")),
+            Some(WorkspaceMode::CopyOnWrite) => {
+                places.placement.layer.as_ref().map(|layer| layer.join("upper"))
+            }
             Some(WorkspaceMode::ReadWrite | WorkspaceMode::ReadOnly) | None => None,
         };
-        Meter::new(envelope.resources(), watched("resident-memory-watch"), written.filter(|_| watched("byte-watch")))
+        Meter::new(
+            envelope.resources(),
+            watched("resident-memory-watch"),
+            written.filter(|_| watched("byte-watch")),
+        )
     }
 }
 
@@ -216,7 +232,9 @@ fn caller_flow(feed: OwnedFd) -> Option<Flow> {
 }
 
 pub(crate) fn unix_millis() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn launch_failed(error: &LaunchError) -> Ending {
@@ -246,6 +264,11 @@ fn chain(error: &dyn Error) -> String {
 }
 
 /// A hit that is added after the command is over.
-pub(crate) fn late_hit(kind: fumehood_model::ending::HitKind, detail: String, count: u64, born: Instant) -> Hit {
+pub(crate) fn late_hit(
+    kind: fumehood_model::ending::HitKind,
+    detail: String,
+    count: u64,
+    born: Instant,
+) -> Hit {
     Hit { kind, detail, count, first_ms: u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX) }
 }

@@ -15,7 +15,15 @@ use std::path::{Path, PathBuf};
 
 /// Made in this order, so that the last one being there means that all are.
 const FOLDERS: [&str; 9] = [
-    "records", "layers", "sessions", "caches", "shared", "shared/root", "shared/lower", "shared/layer", "shared/empty",
+    "records",
+    "layers",
+    "sessions",
+    "caches",
+    "shared",
+    "shared/root",
+    "shared/lower",
+    "shared/layer",
+    "shared/empty",
 ];
 
 /// A state folder that was found to be ours.
@@ -101,7 +109,10 @@ fn judge(path: &Path, meta: &fs::Metadata) -> Result<(), StateError> {
         return refuse("is not a folder", "move it away, or name another with `FUMEHOOD_STATE`".to_owned());
     }
     if meta.uid() != host::euid() {
-        return refuse("belongs to another user", "name a folder of your own with `FUMEHOOD_STATE`".to_owned());
+        return refuse(
+            "belongs to another user",
+            "name a folder of your own with `FUMEHOOD_STATE`".to_owned(),
+        );
     }
     if meta.mode() & 0o077 != 0 {
         return refuse("can be entered by others", format!("chmod 700 `{}`", path.display()));

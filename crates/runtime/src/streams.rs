@@ -164,7 +164,10 @@ impl Sink {
     /// A sink for one of the caller's own streams, which keeps its flags: other programs share it.
     pub(crate) fn caller(stream: BorrowedFd<'_>) -> Self {
         let Ok(file) = stream.try_clone_to_owned().map(File::from) else { return Self::Closed };
-        let waits = file.metadata().map(|meta| meta.file_type()).is_ok_and(|kind| kind.is_fifo() || kind.is_char_device());
+        let waits = file
+            .metadata()
+            .map(|meta| meta.file_type())
+            .is_ok_and(|kind| kind.is_fifo() || kind.is_char_device());
         if !waits {
             // A regular file takes what it is given; a socket is written with care.
             let plain = file.metadata().is_ok_and(|meta| meta.is_file());

@@ -31,7 +31,10 @@ pub enum Test {
 pub enum Rule {
     Always(Action),
     /// The first case whose tests all hold decides; else `otherwise`.
-    Cases { cases: Vec<(Vec<Test>, Action)>, otherwise: Action },
+    Cases {
+        cases: Vec<(Vec<Test>, Action)>,
+        otherwise: Action,
+    },
 }
 
 /// A compiled filter.
@@ -162,14 +165,12 @@ fn leaf(rule: &Rule) -> Vec<Instruction> {
         Rule::Cases { cases, otherwise } => {
             let mut code = Vec::new();
             for (tests, action) in cases {
-                let mut case: Vec<Instruction> = tests.iter().rev().fold(
-                    vec![Instruction::ret(*action)],
-                    |rest, test| {
+                let mut case: Vec<Instruction> =
+                    tests.iter().rev().fold(vec![Instruction::ret(*action)], |rest, test| {
                         let mut here = checks(*test, rest.len());
                         here.extend(rest);
                         here
-                    },
-                );
+                    });
                 code.append(&mut case);
             }
             code.push(Instruction::ret(*otherwise));
@@ -192,10 +193,8 @@ fn checks(test: Test, rest: usize) -> Vec<Instruction> {
     match test {
         Test::Low { argument, mask, value } => masked(argument, mask, value),
         Test::Whole { argument, mask, value } => {
-            let mut code = vec![
-                Instruction::load(low(argument) + 4),
-                Instruction::jump(JUMP_EQUAL, 0, 0, over(3)),
-            ];
+            let mut code =
+                vec![Instruction::load(low(argument) + 4), Instruction::jump(JUMP_EQUAL, 0, 0, over(3))];
             code.extend(masked(argument, mask, value));
             code
         }
@@ -263,9 +262,8 @@ mod tests {
         // Every third number allowed, so that the tree is deep and its jumps are long.
         let mut rules: BTreeMap<u32, Rule> =
             (0..460).step_by(3).map(|number| (number, Rule::Always(Action::Allow))).collect();
-        let socket = [1, 2, 10].map(|family| {
-            (vec![Test::Low { argument: 0, mask: u32::MAX, value: family }], Action::Allow)
-        });
+        let socket = [1, 2, 10]
+            .map(|family| (vec![Test::Low { argument: 0, mask: u32::MAX, value: family }], Action::Allow));
         rules.insert(41, Rule::Cases { cases: socket.to_vec(), otherwise: Action::Errno(97) });
         let flags = vec![Test::Whole { argument: 0, mask: 0x7E02_0080, value: 0 }];
         rules.insert(56, Rule::Cases { cases: vec![(flags, Action::Allow)], otherwise: Action::Errno(1) });

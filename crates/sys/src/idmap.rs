@@ -20,9 +20,9 @@ pub fn exchange(owner: u32, sandbox: u32) -> Vec<Range> {
     let same = |from: u32, to: u32| Range { inside: from, outside: from, count: to.saturating_sub(from) };
     let one = |inside, outside| Range { inside, outside, count: 1 };
     [same(0, low), one(low, high), same(low + 1, high), one(high, low), same(high + 1, u32::MAX)]
-    .into_iter()
-    .filter(|range| range.count > 0)
-    .collect()
+        .into_iter()
+        .filter(|range| range.count > 0)
+        .collect()
 }
 
 /// Makes the namespace. Needs root in the host's user namespace.
@@ -73,7 +73,6 @@ fn lines(ranges: &[Range]) -> String {
     })
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,7 +82,9 @@ mod tests {
         for (owner, sandbox) in [(0, 7), (1000, 7_000_000), (7, 0), (65_534, 1)] {
             let ranges = exchange(owner, sandbox);
             let seen = |id: u32| {
-                ranges.iter().find(|r| id >= r.inside && u64::from(id) < u64::from(r.inside) + u64::from(r.count))
+                ranges
+                    .iter()
+                    .find(|r| id >= r.inside && u64::from(id) < u64::from(r.inside) + u64::from(r.count))
                     .map(|r| r.outside + (id - r.inside))
             };
             assert_eq!(seen(owner), Some(sandbox));

@@ -122,4 +122,3 @@ impl Ruleset {
         result.map(drop)
     }
 }
-

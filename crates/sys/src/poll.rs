@@ -43,8 +43,9 @@ pub fn wait(set: &[(BorrowedFd<'_>, Interest)], timeout: Option<Duration>) -> io
     });
     let limit_pointer = limit.as_ref().map_or(0, |spec| std::ptr::from_ref(spec) as usize);
     // SAFETY: `fds` and `limit` are live for the call, and the count is that of `fds`.
-    let found =
-        unsafe { raw::syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), limit_pointer, 0, 8, 0]) };
+    let found = unsafe {
+        raw::syscall(libc::SYS_ppoll, [fds.as_mut_ptr() as usize, fds.len(), limit_pointer, 0, 8, 0])
+    };
     match found {
         Ok(_) | Err(Errno(libc::EINTR)) => Ok(fds
             .iter()

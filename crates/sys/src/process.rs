@@ -49,7 +49,8 @@ pub fn read_signal(from: BorrowedFd<'_>) -> Option<i32> {
     let mut entry = [0_u8; 128];
     let pointer = entry.as_mut_ptr() as usize;
     // SAFETY: `entry` has room for one `signalfd_siginfo`.
-    let count = unsafe { syscall(libc::SYS_read, [fd(from.as_raw_fd()), pointer, entry.len(), 0, 0, 0]) }.ok()?;
+    let count =
+        unsafe { syscall(libc::SYS_read, [fd(from.as_raw_fd()), pointer, entry.len(), 0, 0, 0]) }.ok()?;
     let number = entry.first_chunk::<4>().filter(|_| count == entry.len())?;
     i32::try_from(u32::from_ne_bytes(*number)).ok()
 }
@@ -81,13 +82,16 @@ pub fn new_session() {
 /// Names this process as `ps` shows it (15 bytes).
 pub fn set_name(name: &std::ffi::CStr) {
     // SAFETY: a live C string; the kernel copies at most 16 bytes.
-    let _ = unsafe { syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]) };
+    let _ =
+        unsafe { syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
 /// Whether others of the same user may look into this process.
 pub fn set_dumpable(dumpable: bool) {
     // SAFETY: numbers only.
-    let _ = unsafe { syscall(libc::SYS_prctl, [libc::PR_SET_DUMPABLE as usize, usize::from(dumpable), 0, 0, 0, 0]) };
+    let _ = unsafe {
+        syscall(libc::SYS_prctl, [libc::PR_SET_DUMPABLE as usize, usize::from(dumpable), 0, 0, 0, 0])
+    };
 }
 
 /// Ends this process at once: no destructor and no handler runs.

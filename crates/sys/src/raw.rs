@@ -1,4 +1,4 @@
-//! The thinnest layer over `syscall(2)`: numbers in, `Result` out. No allocation, no lock.
+//! The thinnest layer over the kernel: numbers in, `Result` out. No allocation, no lock, no `errno`.
 
 use std::ffi::CStr;
 use std::io;
@@ -20,20 +20,38 @@ impl From<Errno> for io::Error {
 pub(crate) const CWD: RawFd = libc::AT_FDCWD;
 pub(crate) const EMPTY: &CStr = c"";
 
-/// Calls the kernel. Arguments are passed as they are.
+/// Calls the kernel. Arguments are passed as they are. Not even `errno` is touched, so that it may run
+/// beside or inside a child that shares this memory.
 ///
 /// # Safety
 /// Pointers among `args` must be valid for what the call does with them, and descriptors that the
 /// call closes or replaces must not be owned by anyone else.
 pub(crate) unsafe fn syscall(number: libc::c_long, args: [usize; 6]) -> Result<usize> {
+    /// Results from here up are error numbers, negated.
+    const FIRST_ERROR: isize = -4095;
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the caller vouches for the arguments; `syscall` itself only moves them to registers.
-    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    if result < 0 { Err(last_errno()) } else { Ok(result.unsigned_abs() as usize) }
-}
-
-fn last_errno() -> Errno {
-    Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))
+    let result: isize;
+    // SAFETY: the caller vouches for the arguments; the instruction itself changes only the registers
+    // that are named.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            in("r8") e,
+            in("r9") f,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    match result {
+        FIRST_ERROR..0 => Err(Errno(i32::try_from(-result).unwrap_or(libc::EINVAL))),
+        _ => Ok(result.cast_unsigned()),
+    }
 }
 
 /// A descriptor as the kernel wants it: sign-extended, so that `AT_FDCWD` stays negative.
@@ -64,7 +82,8 @@ pub(crate) fn open(dir: RawFd, path: &CStr, flags: i32, mode: u32) -> Result<Raw
 pub(crate) fn write_all(to: RawFd, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         // SAFETY: `bytes` is live for the call, which only reads it.
-        let count = unsafe { syscall(libc::SYS_write, [fd(to), bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }?;
+        let count =
+            unsafe { syscall(libc::SYS_write, [fd(to), bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }?;
         bytes = bytes.get(count..).unwrap_or(&[]);
     }
     Ok(())
@@ -98,5 +117,6 @@ pub(crate) fn send_one(socket: RawFd, passed: RawFd, tag: u8) -> Result<()> {
     message.msg_controllen = size_of::<Attached>();
     let pointer = std::ptr::from_ref(&message) as usize;
     // SAFETY: the message and all it points to are live, and only read.
-    unsafe { syscall(libc::SYS_sendmsg, [fd(socket), pointer, libc::MSG_NOSIGNAL as usize, 0, 0, 0]) }.map(drop)
+    unsafe { syscall(libc::SYS_sendmsg, [fd(socket), pointer, libc::MSG_NOSIGNAL as usize, 0, 0, 0]) }
+        .map(drop)
 }

@@ -20,7 +20,8 @@ pub fn is_terminal(file: BorrowedFd<'_>) -> bool {
 /// Rows and columns.
 pub fn size(terminal: BorrowedFd<'_>) -> io::Result<(u16, u16)> {
     let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    let arguments = [fd(terminal.as_raw_fd()), libc::TIOCGWINSZ as usize, size.as_mut_ptr() as usize, 0, 0, 0];
+    let arguments =
+        [fd(terminal.as_raw_fd()), libc::TIOCGWINSZ as usize, size.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: `size` has room for the answer.
     unsafe { syscall(libc::SYS_ioctl, arguments) }?;
     // SAFETY: filled by the call, and all-zero is valid too.
@@ -33,9 +34,11 @@ pub fn set_size(terminal: BorrowedFd<'_>, rows: u16, columns: u16) -> io::Result
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let pointer = std::ptr::from_ref(&size) as usize;
     // SAFETY: `size` is live and read only.
-    unsafe { syscall(libc::SYS_ioctl, [fd(terminal.as_raw_fd()), libc::TIOCSWINSZ as usize, pointer, 0, 0, 0]) }
-        .map(drop)
-        .map_err(Into::into)
+    unsafe {
+        syscall(libc::SYS_ioctl, [fd(terminal.as_raw_fd()), libc::TIOCSWINSZ as usize, pointer, 0, 0, 0])
+    }
+    .map(drop)
+    .map_err(Into::into)
 }
 
 // === impl RawMode ===

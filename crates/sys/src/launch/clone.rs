@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Enough for the deepest operation; the child calls a few small functions and the kernel.
 const STACK_BYTES: usize = 256 * 1024;
+/// A companion makes a few kernel calls.
+const COMPANION_STACK_BYTES: usize = 64 * 1024;
 
 /// What the child is handed: a reference to the closure that is its whole life.
 struct Entry<'a> {
@@ -37,20 +39,8 @@ pub(super) fn vm_child(
     if namespaces.net {
         flags |= libc::CLONE_NEWNET;
     }
-    let mut args = libc::clone_args {
-        // The constants are non-negative bits of an i32.
-        flags: u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND,
-        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        child_tid: 0,
-        parent_tid: 0,
-        exit_signal: libc::SIGCHLD as u64,
-        stack: stack.as_mut_ptr() as u64,
-        stack_size: STACK_BYTES as u64,
-        tls: 0,
-        set_tid: 0,
-        set_tid_size: 0,
-        cgroup: 0,
-    };
+    // The constants are non-negative bits of an i32.
+    let mut args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);
     if let Some(directory) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = directory.as_raw_fd() as u64;
@@ -69,6 +59,78 @@ pub(super) fn vm_child(
     Ok(Spawned { pid: i32::try_from(result).unwrap_or(-1), pidfd })
 }
 
+/// A child that shares memory and descriptors with us and runs beside us. Joined when dropped.
+#[derive(Debug)]
+pub(super) struct Companion<T> {
+    pidfd: OwnedFd,
+    shared: Box<(T, fn(&T))>,
+    _stack: Vec<u8>,
+}
+
+/// Starts `work` on `shared` in a companion.
+///
+/// `work` makes kernel calls and stores into `shared`, nothing else: it has no thread-local storage of
+/// its own, and must not meet the allocator.
+pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companion<T>> {
+    extern "C" fn main<T>(argument: *const libc::c_void) -> ! {
+        // SAFETY: `companion` passes a pointer to the pair that `Companion` keeps until the child is gone.
+        let pair = unsafe { &*argument.cast::<(T, fn(&T))>() };
+        (pair.1)(&pair.0);
+        exit(0)
+    }
+    let mut stack = vec![0_u8; COMPANION_STACK_BYTES];
+    let shared = Box::new((shared, work));
+    let mut pidfd: libc::c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD;
+    let args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);
+    let mask = crate::process::block_all_signals();
+    // SAFETY: `args` outlives the call; stack and pair live in the `Companion`, which waits for the
+    // child before it lets go of them; `main` never returns.
+    let result = unsafe { clone3_on_stack(&args, main::<T>, std::ptr::from_ref(&*shared).cast()) };
+    crate::process::restore_signals(&mask);
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EINVAL)));
+    }
+    // SAFETY: the kernel stored a new descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    Ok(Companion { pidfd, shared, _stack: stack })
+}
+
+// === impl Companion ===
+
+impl<T> Companion<T> {
+    /// Waits for the child and takes what it left.
+    pub(super) fn join(self) -> T {
+        let Self { pidfd, shared, _stack } = self;
+        crate::process::reap(&pidfd);
+        shared.0
+    }
+}
+
+fn arguments(flags: u64, pidfd: &mut libc::c_int, stack: &mut [u8]) -> libc::clone_args {
+    libc::clone_args {
+        flags,
+        pidfd: std::ptr::from_mut(pidfd) as u64,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: libc::SIGCHLD as u64,
+        stack: stack.as_mut_ptr() as u64,
+        stack_size: stack.len() as u64,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    }
+}
+
+/// Leaves without libc: no handler of the parent runs in the child.
+fn exit(code: usize) -> ! {
+    loop {
+        // SAFETY: `exit_group` takes a number and does not return.
+        let _ = unsafe { raw::syscall(libc::SYS_exit_group, [code, 0, 0, 0, 0, 0]) };
+    }
+}
+
 /// Not in `libc` for this target: handlers of the parent are not the child's.
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 /// `libc` has it in a type that is too narrow.
@@ -79,11 +141,7 @@ extern "C" fn child_main(entry: *const libc::c_void) -> ! {
     // this memory, because the parent sleeps.
     let entry = unsafe { &*entry.cast::<Entry<'_>>() };
     (entry.work)();
-    loop {
-        // SAFETY: `exit_group` takes a number and does not return; `_exit` of libc is not used, so
-        // that no handler of the parent runs in the child.
-        let _ = unsafe { raw::syscall(libc::SYS_exit_group, [1, 0, 0, 0, 0, 0]) };
-    }
+    exit(1)
 }
 
 /// `clone3`, then in the child a call of `main(argument)` on the new stack.
@@ -122,5 +180,6 @@ unsafe fn clone3_on_stack(
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("the launcher is written for x86_64; another architecture needs its own clone3 entry and filter");
-
+compile_error!(
+    "the launcher is written for x86_64; another architecture needs its own clone3 entry and filter"
+);

@@ -17,6 +17,10 @@ pub(super) fn cgroup_namespace() -> Result<()> {
     unshare(libc::CLONE_NEWCGROUP)
 }
 
+pub(super) fn network_namespace() -> Result<()> {
+    unshare(libc::CLONE_NEWNET)
+}
+
 pub(super) fn enter(namespace: &OwnedFd) -> Result<()> {
     // SAFETY: numbers only.
     unsafe { syscall(libc::SYS_setns, [fd(namespace.as_raw_fd()), 0, 0, 0, 0, 0]) }.map(drop)
@@ -58,7 +62,8 @@ pub(super) fn loopback_up() -> Result<()> {
     }
     let pointer = std::ptr::from_mut(&mut request) as usize;
     // SAFETY: `request` has the size and layout of `struct ifreq` and lives through the call.
-    let result = unsafe { syscall(libc::SYS_ioctl, [fd(socket), libc::SIOCSIFFLAGS as usize, pointer, 0, 0, 0]) };
+    let result =
+        unsafe { syscall(libc::SYS_ioctl, [fd(socket), libc::SIOCSIFFLAGS as usize, pointer, 0, 0, 0]) };
     raw::close(socket);
     result.map(drop)
 }

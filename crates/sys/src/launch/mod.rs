@@ -12,6 +12,7 @@ mod clone;
 mod ids;
 mod lockdown;
 mod mount;
+pub mod network;
 mod node;
 mod op;
 
@@ -52,9 +53,14 @@ pub enum SpawnError {
 }
 
 /// Starts `program` in a child with its own mount, pid, ipc and uts namespaces and those in `namespaces`.
-pub fn spawn(program: &Program, namespaces: Namespaces, cgroup: Option<&OwnedFd>) -> Result<Spawned, SpawnError> {
+pub fn spawn(
+    program: &Program,
+    namespaces: Namespaces,
+    cgroup: Option<&OwnedFd>,
+) -> Result<Spawned, SpawnError> {
     let failure = op::Failure::default();
-    let spawned = clone::vm_child(namespaces, cgroup, &|| program.apply(&failure)).map_err(SpawnError::Clone)?;
+    let spawned =
+        clone::vm_child(namespaces, cgroup, &|| program.apply(&failure)).map_err(SpawnError::Clone)?;
     match failure.get() {
         None => Ok(spawned),
         Some(op::Fate::Failed { step, errno: Errno(errno) }) => {

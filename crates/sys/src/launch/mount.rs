@@ -1,7 +1,7 @@
 //! Mounts, by the new mount API: a mount is made complete and detached, then put in its place.
 
-use super::op::{Attributes, Owner, Root};
 use super::node;
+use super::op::{Attributes, Owner, Root};
 use crate::raw::{self, CWD, EMPTY, Errno, Result, fd, ptr, syscall};
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -68,10 +68,16 @@ pub(super) fn attach_root(tree: &OwnedFd, at: &CStr) -> Result<()> {
     chdir_to(tree.as_raw_fd())
 }
 
-pub(super) fn bind(source: &CStr, target: &CStr, attributes: Attributes, idmap: Option<&OwnedFd>) -> Result<()> {
+pub(super) fn bind(
+    source: &CStr,
+    target: &CStr,
+    attributes: Attributes,
+    idmap: Option<&OwnedFd>,
+) -> Result<()> {
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | recursive(idmap);
     // SAFETY: `source` is a live C string.
-    let tree = unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(source), flags, 0, 0, 0]) }.map(raw::to_fd)?;
+    let tree =
+        unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(source), flags, 0, 0, 0]) }.map(raw::to_fd)?;
     finish_bind(tree, target, attributes, idmap)
 }
 
@@ -101,8 +107,7 @@ fn finish_bind(tree: RawFd, target: &CStr, attributes: Attributes, idmap: Option
 }
 
 fn restrict(tree: RawFd, attributes: Attributes, idmap: Option<&OwnedFd>) -> Result<()> {
-    let mut wanted =
-        MountAttr { set: attributes.bits(), clear: 0, propagation: libc::MS_PRIVATE, userns: 0 };
+    let mut wanted = MountAttr { set: attributes.bits(), clear: 0, propagation: libc::MS_PRIVATE, userns: 0 };
     if let Some(namespace) = idmap {
         wanted.set |= MOUNT_ATTR_IDMAP;
         wanted.userns = namespace.as_raw_fd() as u64;
@@ -114,7 +119,13 @@ fn restrict(tree: RawFd, attributes: Attributes, idmap: Option<&OwnedFd>) -> Res
     unsafe { syscall(libc::SYS_mount_setattr, [fd(tree), ptr(EMPTY), flags, pointer, size, 0]) }.map(drop)
 }
 
-pub(super) fn tmpfs(target: &CStr, size_bytes: u64, mode: u32, owner: Owner, attributes: Attributes) -> Result<()> {
+pub(super) fn tmpfs(
+    target: &CStr,
+    size_bytes: u64,
+    mode: u32,
+    owner: Owner,
+    attributes: Attributes,
+) -> Result<()> {
     let mut size = [0; 24];
     let options = [(c"size", decimal(&mut size, size_bytes)), (c"mode", c"0755")];
     let tree = filesystem(c"tmpfs", &options, &[], attributes)?;
@@ -182,9 +193,15 @@ fn mount(
 }
 
 /// A new file system, mounted and detached.
-fn filesystem(kind: &CStr, options: &[(&CStr, &CStr)], flags: &[&CStr], attributes: Attributes) -> Result<RawFd> {
+fn filesystem(
+    kind: &CStr,
+    options: &[(&CStr, &CStr)],
+    flags: &[&CStr],
+    attributes: Attributes,
+) -> Result<RawFd> {
     // SAFETY: a live C string.
-    let context = unsafe { syscall(libc::SYS_fsopen, [ptr(kind), FSOPEN_CLOEXEC, 0, 0, 0, 0]) }.map(raw::to_fd)?;
+    let context =
+        unsafe { syscall(libc::SYS_fsopen, [ptr(kind), FSOPEN_CLOEXEC, 0, 0, 0, 0]) }.map(raw::to_fd)?;
     let result = configure(context, options, flags).and_then(|()| {
         let bits = attributes.bits() as usize;
         // SAFETY: numbers only.
@@ -201,7 +218,9 @@ fn configure(context: RawFd, options: &[(&CStr, &CStr)], flags: &[&CStr]) -> Res
     }
     for (key, value) in options {
         // SAFETY: live C strings.
-        unsafe { syscall(libc::SYS_fsconfig, [fd(context), FSCONFIG_SET_STRING, ptr(key), ptr(value), 0, 0]) }?;
+        unsafe {
+            syscall(libc::SYS_fsconfig, [fd(context), FSCONFIG_SET_STRING, ptr(key), ptr(value), 0, 0])
+        }?;
     }
     // SAFETY: no pointer is passed.
     unsafe { syscall(libc::SYS_fsconfig, [fd(context), FSCONFIG_CMD_CREATE, 0, 0, 0, 0]) }.map(drop)

@@ -1,4 +1,5 @@
-//! Files and folders of the new root.
+//! Files and folders of the new root. The launch has cleared its file creation mask, so that modes are
+//! what they are given as.
 
 use super::op::Owner;
 use crate::raw::{self, CWD, EMPTY, Errno, Result, fd, ptr, syscall};
@@ -23,9 +24,6 @@ pub(super) fn make_dir(path: &CStr, mode: u32, owner: Owner) -> Result<()> {
         Err(Errno(libc::EEXIST)) => return Ok(()),
         Err(errno) => return Err(errno),
     }
-    // The mode again, past the caller's umask; then the owner.
-    // SAFETY: a live C string.
-    unsafe { syscall(libc::SYS_fchmodat, [fd(CWD), ptr(path), mode as usize, 0, 0, 0]) }?;
     chown(CWD, path, owner, libc::AT_SYMLINK_NOFOLLOW as usize)
 }
 
@@ -36,14 +34,14 @@ pub(super) fn symlink(to: &CStr, path: &CStr) -> Result<()> {
 
 pub(super) fn write_file(path: &CStr, content: &[u8], mode: u32, owner: Owner) -> Result<()> {
     let file = create(path, mode)?;
-    let result = raw::write_all(file, content).and_then(|()| own(file, mode, owner));
+    let result = raw::write_all(file, content).and_then(|()| chown(file, EMPTY, owner, AT_EMPTY_PATH));
     raw::close(file);
     result
 }
 
 pub(super) fn copy_file(from: &OwnedFd, path: &CStr, mode: u32, owner: Owner) -> Result<()> {
     let file = create(path, mode)?;
-    let result = copy(from.as_raw_fd(), file).and_then(|()| own(file, mode, owner));
+    let result = copy(from.as_raw_fd(), file).and_then(|()| chown(file, EMPTY, owner, AT_EMPTY_PATH));
     raw::close(file);
     result
 }
@@ -52,9 +50,13 @@ pub(super) fn device(path: &CStr, major: u32, minor: u32) -> Result<()> {
     let number = libc::makedev(major, minor) as usize;
     let mode = (libc::S_IFCHR | 0o666) as usize;
     // SAFETY: a live C string.
-    unsafe { syscall(libc::SYS_mknodat, [fd(CWD), ptr(path), mode, number, 0, 0]) }?;
-    // SAFETY: a live C string.
-    unsafe { syscall(libc::SYS_fchmodat, [fd(CWD), ptr(path), 0o666, 0, 0, 0]) }.map(drop)
+    unsafe { syscall(libc::SYS_mknodat, [fd(CWD), ptr(path), mode, number, 0, 0]) }.map(drop)
+}
+
+/// Modes are taken as they are given from here on. The mask is the child's own.
+pub(super) fn clear_umask() -> Result<()> {
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_umask, [0; 6]) }.map(drop)
 }
 
 pub(super) fn own(file: RawFd, mode: u32, owner: Owner) -> Result<()> {
@@ -75,7 +77,8 @@ pub(super) fn is_folder(file: RawFd) -> Result<bool> {
 
 /// Sends an open handle of `path`, so that the keeper holds it before anything untrusted runs.
 pub(super) fn send_folder(path: &CStr, socket: &OwnedFd, tag: u8) -> Result<()> {
-    let folder = raw::open(CWD, path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0)?;
+    let folder =
+        raw::open(CWD, path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0)?;
     let result = raw::send_one(socket.as_raw_fd(), folder, tag);
     raw::close(folder);
     result
@@ -97,7 +100,8 @@ fn create(path: &CStr, mode: u32) -> Result<RawFd> {
 fn chown(dir: RawFd, path: &CStr, owner: Owner, flags: usize) -> Result<()> {
     let Some((uid, gid)) = owner else { return Ok(()) };
     // SAFETY: a live C string.
-    unsafe { syscall(libc::SYS_fchownat, [fd(dir), ptr(path), uid as usize, gid as usize, flags, 0]) }.map(drop)
+    unsafe { syscall(libc::SYS_fchownat, [fd(dir), ptr(path), uid as usize, gid as usize, flags, 0]) }
+        .map(drop)
 }
 
 fn copy(from: RawFd, to: RawFd) -> Result<()> {

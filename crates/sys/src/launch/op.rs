@@ -44,6 +44,8 @@ pub struct Root {
 pub enum Op {
     /// Ask to be killed with the keeper.
     DieWithParent,
+    /// Make files and folders with the modes that are given.
+    ClearUmask,
     /// Enter a v1 cgroup through its open `cgroup.procs`.
     JoinCgroup(OwnedFd),
     /// Take a cgroup namespace whose root is where we are now.
@@ -51,9 +53,15 @@ pub enum Op {
     /// Enter a prepared namespace.
     EnterNamespace(OwnedFd),
     /// Make a single-entry user namespace mapping: (inside, outside) for uid and gid.
-    MapIds { uid: (u32, u32), gid: (u32, u32) },
+    MapIds {
+        uid: (u32, u32),
+        gid: (u32, u32),
+    },
     /// Become (uid, gid) with no other groups, then take a user namespace with that mapping.
-    LateUserNamespace { inside: (u32, u32), outside: (u32, u32) },
+    LateUserNamespace {
+        inside: (u32, u32),
+        outside: (u32, u32),
+    },
     /// Bring loopback up.
     LoopbackUp,
     Hostname(CString),
@@ -62,36 +70,99 @@ pub enum Op {
     /// A fresh memory-backed root; becomes the working directory.
     NewRoot(Root),
     /// Attach a root that was built before; becomes the working directory.
-    AttachRoot { tree: OwnedFd, at: CString },
+    AttachRoot {
+        tree: OwnedFd,
+        at: CString,
+    },
     /// A view of a host path. With `idmap`, ids are seen through that user namespace. Where the
     /// source is a file, the target is made as a file.
-    Bind { source: CString, target: CString, attributes: Attributes, idmap: Option<OwnedFd> },
+    Bind {
+        source: CString,
+        target: CString,
+        attributes: Attributes,
+        idmap: Option<OwnedFd>,
+    },
     /// As `Bind`, from an open tree handle rather than a path.
-    BindHandle { source: OwnedFd, target: CString, attributes: Attributes, idmap: Option<OwnedFd> },
+    BindHandle {
+        source: OwnedFd,
+        target: CString,
+        attributes: Attributes,
+        idmap: Option<OwnedFd>,
+    },
     /// An empty memory-backed folder with its own size.
-    Tmpfs { target: CString, size_bytes: u64, mode: u32, owner: Owner, attributes: Attributes },
+    Tmpfs {
+        target: CString,
+        size_bytes: u64,
+        mode: u32,
+        owner: Owner,
+        attributes: Attributes,
+    },
     /// A copy-on-write view: absolute, escaped layer paths.
-    Overlay { lower: CString, upper: CString, work: CString, target: CString },
-    Proc { target: CString },
-    Devpts { target: CString },
+    Overlay {
+        lower: CString,
+        upper: CString,
+        work: CString,
+        target: CString,
+    },
+    Proc {
+        target: CString,
+    },
+    Devpts {
+        target: CString,
+    },
     /// Hide a path of the new root behind `/dev/null` or an empty read-only folder, if it exists.
-    MaskFile { target: CString },
-    MaskFolder { empty: CString, target: CString },
+    MaskFile {
+        target: CString,
+    },
+    MaskFolder {
+        empty: CString,
+        target: CString,
+    },
     /// Make an existing folder of the new root read-only, if it exists.
-    MaskWrites { target: CString },
-    MakeDir { path: CString, mode: u32, owner: Owner },
-    Symlink { to: CString, path: CString },
-    WriteFile { path: CString, content: Vec<u8>, mode: u32, owner: Owner },
+    MaskWrites {
+        target: CString,
+    },
+    MakeDir {
+        path: CString,
+        mode: u32,
+        owner: Owner,
+    },
+    Symlink {
+        to: CString,
+        path: CString,
+    },
+    WriteFile {
+        path: CString,
+        content: Vec<u8>,
+        mode: u32,
+        owner: Owner,
+    },
     /// Copy an open host file to a new file beneath the root, following no links there.
-    CopyFile { from: OwnedFd, path: CString, mode: u32, owner: Owner },
+    CopyFile {
+        from: OwnedFd,
+        path: CString,
+        mode: u32,
+        owner: Owner,
+    },
     /// A character device node (major, minor).
-    Device { path: CString, major: u32, minor: u32 },
+    Device {
+        path: CString,
+        major: u32,
+        minor: u32,
+    },
     /// Make the working directory `/` and let go of the host's root.
     EnterRoot,
     /// Send a handle of a guest folder through this socket, with one byte of tag.
-    SendFolder { path: CString, socket: OwnedFd, tag: u8 },
+    SendFolder {
+        path: CString,
+        socket: OwnedFd,
+        tag: u8,
+    },
     /// Set one resource limit, soft and hard.
-    Limit { resource: u32, value: u64 },
+    Limit {
+        resource: u32,
+        value: u64,
+    },
     /// See at most this many processors.
     Processors(u32),
     /// Be a likelier victim of memory pressure than the host's own processes.
@@ -101,10 +172,15 @@ pub enum Op {
     NoNewPrivileges,
     Landlock(Ruleset),
     /// Place descriptors: this one at 3, `/dev/null` at 0, 1 and 2, and close the rest on exec.
-    Descriptors { control: OwnedFd },
+    Descriptors {
+        control: OwnedFd,
+    },
     Seccomp(Filter),
     /// Execute an open program with an empty environment.
-    Execute { program: OwnedFd, name: CString },
+    Execute {
+        program: OwnedFd,
+        name: CString,
+    },
 }
 
 /// How far a child came. Lives in memory that parent and child share.
@@ -115,7 +191,10 @@ pub(super) struct Failure(Cell<Option<Fate>>);
 pub(super) enum Fate {
     /// The child started and has not said more.
     Running,
-    Failed { step: usize, errno: Errno },
+    Failed {
+        step: usize,
+        errno: Errno,
+    },
 }
 
 // === impl Program ===
@@ -157,6 +236,7 @@ impl Op {
     fn apply(&self) -> Result<(), Errno> {
         match self {
             Self::DieWithParent => ids::die_with_parent(),
+            Self::ClearUmask => node::clear_umask(),
             Self::JoinCgroup(procs) => ids::join_cgroup(procs),
             Self::CgroupNamespace => ids::cgroup_namespace(),
             Self::EnterNamespace(namespace) => ids::enter(namespace),
