@@ -83,8 +83,10 @@ fn follow(task: &TaskId, history: &History, file: &File, proof: &mut Proof) -> R
             }
             reopened |= mark.kind == MarkKind::Reopened;
         }
+        let over = history.is_closed() && marks.peek().is_none();
         match walk.step()? {
             None => return Ok(None),
+            Some(_) if over => return broken(here.lines, &"the file goes on after it was closed"),
             Some(Step::Line(line)) => {
                 if line.task.as_ref() != Some(task) {
                     return broken(here.lines, &Flaw::OtherTask);
@@ -114,13 +116,6 @@ fn ending(history: &History, proof: &Proof) -> Option<TaskState> {
     if promised > lines {
         let what = format!("the file ends after {lines} of {promised} lines");
         return Some(TaskState::Broken { seq: lines, what });
-    }
-    let more = promised < lines || proof.torn.is_some();
-    if history.is_closed() && more {
-        return Some(TaskState::Broken {
-            seq: promised,
-            what: "the file goes on after it was closed".to_owned(),
-        });
     }
     let backwards = history.marks.is_sorted_by_key(|mark| mark.head.lines);
     (!backwards)

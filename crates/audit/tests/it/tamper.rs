@@ -256,3 +256,36 @@ fn a_broken_record_is_not_gone_on_with() {
     assert!(matches!(refused, Err(fumehood_audit::RecordError::Broken { seq: 2, .. })), "{refused:?}");
     assert_eq!(fs::read(&stage.files[0].0).unwrap(), stage.files[0].1, "nothing was written");
 }
+
+/// Whoever can compute digests can make a file that is whole by itself. The index does not agree.
+#[test]
+fn a_file_that_was_chained_anew_shows() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (ours, theirs) = (task_path(here.path(), &id(1)), task_path(there.path(), &id(1)));
+    let mut log = TaskLog::open(here.path(), &id(1), T0).unwrap();
+    let opening = fs::read(index_path(here.path())).unwrap();
+    log.append(T0, &started(&["true"])).unwrap();
+    log.close(T0).unwrap();
+    let closed = fs::read(&ours).unwrap();
+    // Another story from the same opening, of the same length.
+    fs::write(index_path(there.path()), opening).unwrap();
+    fs::write(&theirs, b"").unwrap();
+    let mut log = TaskLog::reopen(there.path(), &id(1), T0).unwrap();
+    log.append(T0, &started(&["false"])).unwrap();
+    log.close(T0).unwrap();
+    assert!(judge(there.path()).is_whole());
+    fs::copy(&theirs, &ours).unwrap();
+    assert!(matches!(state(&judge(here.path()), &id(1)), TaskState::Broken { seq: 1, .. }));
+    // A longer story, with and without a seal, that nobody opened the file for.
+    for torn in [b"".as_slice(), b"{\"seq\":2"] {
+        fs::copy(index_path(here.path()), index_path(there.path())).unwrap();
+        fs::write(&theirs, &closed).unwrap();
+        let mut log = TaskLog::reopen(there.path(), &id(1), T0).unwrap();
+        log.append(T0, &Event::LayerDiscarded {}).unwrap();
+        drop(log);
+        fs::write(&theirs, [&fs::read(&theirs).unwrap(), torn].concat()).unwrap();
+        drop(TaskLog::reopen(there.path(), &id(1), T0).unwrap());
+        fs::copy(&theirs, &ours).unwrap();
+        assert!(matches!(state(&judge(here.path()), &id(1)), TaskState::Broken { seq: 2, .. }));
+    }
+}
