@@ -54,7 +54,8 @@ impl Raw {
         drop(writer);
         let refused = Report::NotStarted { exec: 9, stage: Stage::Spawn, errno: EINVAL };
         assert_eq!(self.report(), Some(refused));
-        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "a descriptor leaked");
+        assert!(socket::wait(reader.as_fd(), Wait::Packet, PATIENCE).unwrap(), "a descriptor leaked");
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0);
     }
 
     fn works(&self) {
