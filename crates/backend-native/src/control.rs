@@ -11,7 +11,7 @@ pub mod wire;
 use fumehood_backend::{Event, ExecError, GuestStdio, WaitStatus};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::memfd::{self, Purpose};
-use fumehood_sys::socket;
+use fumehood_sys::socket::{self, Wait};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -177,7 +177,7 @@ impl Control {
             }
             self.read();
             let left = deadline.saturating_duration_since(Instant::now());
-            if !socket::wait(self.socket.as_fd(), left).unwrap_or(false) {
+            if !socket::wait(self.socket.as_fd(), Wait::PacketOrRoom, left).unwrap_or(false) {
                 return Err(ExecError::Silent);
             }
         }

@@ -22,6 +22,15 @@ pub struct Packet {
     pub truncated: bool,
 }
 
+/// What to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Something to receive.
+    Packet,
+    /// That, or room to send.
+    PacketOrRoom,
+}
+
 /// A group of descriptors as the kernel lays it out; every field is aligned, so there is no padding.
 #[repr(C, align(8))]
 struct Rights {
@@ -110,13 +119,17 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Packet> 
     }
 }
 
-/// Waits until the socket has a packet, or room for one, or has ended. False when the time is over first.
+/// Waits until the socket has what is waited for, or has ended. False when the time is over first.
 ///
 /// # Errors
 /// Out of memory.
-pub fn wait(socket: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+pub fn wait(socket: BorrowedFd<'_>, what: Wait, patience: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + patience;
-    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
+    let events = match what {
+        Wait::Packet => libc::POLLIN,
+        Wait::PacketOrRoom => libc::POLLIN | libc::POLLOUT,
+    };
+    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up, so that the last wait does not end before the deadline.
@@ -222,9 +235,9 @@ mod tests {
     #[test]
     fn waiting_ends_with_room_or_with_the_time() {
         let (left, _right) = pair().unwrap();
-        assert!(wait(left.as_fd(), Duration::from_secs(5)).unwrap());
+        assert!(wait(left.as_fd(), Wait::PacketOrRoom, Duration::from_secs(5)).unwrap());
         while send(left.as_fd(), &[0; 1024], &[]).is_ok() {}
-        assert!(!wait(left.as_fd(), Duration::from_millis(5)).unwrap());
+        assert!(!wait(left.as_fd(), Wait::PacketOrRoom, Duration::from_millis(5)).unwrap());
     }
 
     #[test]
