@@ -137,7 +137,7 @@ impl Init {
             if entry.once {
                 self.close(entry.exec, how);
             }
-            self.report(Report::Ended { exec: entry.exec, how, leftovers: 0 });
+            self.report(Report::Ended { exec: entry.exec, how, leftovers: 0, cpu_ms: call::children_cpu_ms() });
         }
     }
 
@@ -157,7 +157,7 @@ impl Init {
                 self.bury(&reaped, &mut leftovers);
             }
         }
-        self.report(Report::Ended { exec, how, leftovers });
+        self.report(Report::Ended { exec, how, leftovers, cpu_ms: call::children_cpu_ms() });
         call::exit(0)
     }
 
@@ -165,7 +165,7 @@ impl Init {
     fn bury(&mut self, reaped: &call::Reaped, leftovers: &mut u32) {
         let how = table::how(reaped.status);
         if let Some(entry) = self.table.remove(reaped.pid) {
-            self.report(Report::Ended { exec: entry.exec, how, leftovers: 0 });
+            self.report(Report::Ended { exec: entry.exec, how, leftovers: 0, cpu_ms: call::children_cpu_ms() });
         } else if how == wire::End::Signalled(call::SIGKILL) {
             // One that ended otherwise was on its way out when the signal came.
             *leftovers = leftovers.saturating_add(1);

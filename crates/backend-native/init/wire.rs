@@ -16,7 +16,7 @@ pub const VERSION: u16 = 1;
 /// The fixed part of a request, in bytes.
 pub const HEADER_BYTES: usize = 32;
 /// The whole of a report, in bytes.
-pub const REPORT_BYTES: usize = 20;
+pub const REPORT_BYTES: usize = 24;
 /// The largest block that travels within the packet: small enough for every default socket buffer.
 pub const INLINE_BYTES: usize = 64 * 1024;
 /// The largest block at all: above it the kernel refuses any `execve` under the usual stack limit.
@@ -108,6 +108,8 @@ pub enum Report {
         exec: u32,
         how: End,
         leftovers: u32,
+        /// Processor time of everything that was waited for, in milliseconds.
+        cpu_ms: u32,
     },
     /// The keeper's side of the terminal is attached.
     Terminal {
@@ -217,15 +219,16 @@ impl Report {
             return None;
         }
         let (kind, detail) = (reader.u8()?, reader.u8()?);
-        let (exec, value, leftovers) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let (exec, value, leftovers, cpu_ms) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
         match (kind, detail, value, leftovers) {
+            _ if cpu_ms != 0 && kind != KIND_ENDED => None,
             (KIND_STARTED, 0, pid, 0) => Some(Self::Started { exec, pid }),
             (KIND_NOT_STARTED, stage, errno, 0) => {
                 Some(Self::NotStarted { exec, stage: Stage::parse(stage)?, errno })
             }
             (KIND_ENDED, how, value, leftovers) => {
                 let how = End::parse(how, u8::try_from(value).ok()?)?;
-                Some(Self::Ended { exec, how, leftovers })
+                Some(Self::Ended { exec, how, leftovers, cpu_ms })
             }
             (KIND_TERMINAL, 0, 0, 0) => Some(Self::Terminal { exec }),
             _ => None,
@@ -235,16 +238,16 @@ impl Report {
     /// Writes one packet.
     #[must_use]
     pub fn print(&self) -> [u8; REPORT_BYTES] {
-        let (kind, detail, exec, value, leftovers) = match *self {
-            Self::Started { exec, pid } => (KIND_STARTED, 0, exec, pid, 0),
-            Self::NotStarted { exec, stage, errno } => (KIND_NOT_STARTED, stage.number(), exec, errno, 0),
-            Self::Ended { exec, how: End::Exited(code), leftovers } => {
-                (KIND_ENDED, 0, exec, u32::from(code), leftovers)
+        let (kind, detail, exec, value, leftovers, cpu_ms) = match *self {
+            Self::Started { exec, pid } => (KIND_STARTED, 0, exec, pid, 0, 0),
+            Self::NotStarted { exec, stage, errno } => (KIND_NOT_STARTED, stage.number(), exec, errno, 0, 0),
+            Self::Ended { exec, how: End::Exited(code), leftovers, cpu_ms } => {
+                (KIND_ENDED, 0, exec, u32::from(code), leftovers, cpu_ms)
             }
-            Self::Ended { exec, how: End::Signalled(signal), leftovers } => {
-                (KIND_ENDED, 1, exec, u32::from(signal), leftovers)
+            Self::Ended { exec, how: End::Signalled(signal), leftovers, cpu_ms } => {
+                (KIND_ENDED, 1, exec, u32::from(signal), leftovers, cpu_ms)
             }
-            Self::Terminal { exec } => (KIND_TERMINAL, 0, exec, 0, 0),
+            Self::Terminal { exec } => (KIND_TERMINAL, 0, exec, 0, 0, 0),
         };
         let mut packet = [0; REPORT_BYTES];
         let mut writer = Writer { rest: &mut packet };
@@ -254,6 +257,7 @@ impl Report {
         writer.put(&exec.to_le_bytes());
         writer.put(&value.to_le_bytes());
         writer.put(&leftovers.to_le_bytes());
+        writer.put(&cpu_ms.to_le_bytes());
         packet
     }
 

@@ -57,18 +57,14 @@ const PERIOD_US: u64 = 100_000;
 impl Hierarchy {
     /// Looks at the mounts and at where we are in them; makes nothing.
     pub fn find() -> Self {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Self::from_tables(&mounts, &membership)
-    }
-
-    fn from_tables(mounts: &str, membership: &str) -> Self {
-        let v2 = own_folder(mounts, membership, None).filter(|base| divisible(base));
+        let mut mounts = Mounts::default();
+        let v2 = own_folder(&mut mounts, &membership, None).filter(|base| divisible(base));
         if let Some(base) = v2 {
             return Self::V2 { base };
         }
-        let ours =
-            |controller| own_folder(mounts, membership, Some(controller)).filter(|base| writable(base));
+        let mut ours =
+            |controller| own_folder(&mut mounts, &membership, Some(controller)).filter(|base| writable(base));
         match (ours("memory"), ours("pids")) {
             (Some(memory), Some(pids)) => Self::V1 { memory, pids, cpu: ours("cpu") },
             _ if fumehood_sys::host::euid() == 0 => Self::None {
@@ -258,17 +254,39 @@ fn named(base: &Path, id: &TaskId) -> PathBuf {
     base.join(format!("fumehood-{id}"))
 }
 
-/// Our own folder in the tree of `controller` (`None`: version 2).
-fn own_folder(mounts: &str, membership: &str, controller: Option<&str>) -> Option<PathBuf> {
-    let mount = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        let (at, kind, options) = (fields.nth(1)?, fields.next()?, fields.next()?);
-        let fits = match controller {
-            None => kind == "cgroup2",
-            Some(name) => kind == "cgroup" && options.split(',').any(|option| option == name),
+/// The table of mounts, read only where a tree is not in its usual place: the kernel takes long to
+/// print it.
+#[derive(Debug, Default)]
+struct Mounts(Option<String>);
+
+// === impl Mounts ===
+
+impl Mounts {
+    /// Where the tree of `controller` (`None`: version 2) is mounted.
+    fn find(&mut self, controller: Option<&str>) -> Option<PathBuf> {
+        let usual = match controller {
+            None => Path::new("/sys/fs/cgroup").to_path_buf(),
+            Some(name) => Path::new("/sys/fs/cgroup").join(name),
         };
-        fits.then_some(at)
-    })?;
+        let mark = if controller.is_none() { "cgroup.controllers" } else { "tasks" };
+        if usual.join(mark).exists() {
+            return Some(usual);
+        }
+        let table = self.0.get_or_insert_with(|| fs::read_to_string("/proc/self/mounts").unwrap_or_default());
+        table.lines().find_map(|line| {
+            let mut fields = line.split(' ');
+            let (at, kind, options) = (fields.nth(1)?, fields.next()?, fields.next()?);
+            let fits = match controller {
+                None => kind == "cgroup2",
+                Some(name) => kind == "cgroup" && options.split(',').any(|option| option == name),
+            };
+            fits.then(|| PathBuf::from(at))
+        })
+    }
+}
+
+/// Our own folder in the tree of `controller` (`None`: version 2).
+fn own_folder(mounts: &mut Mounts, membership: &str, controller: Option<&str>) -> Option<PathBuf> {
     let own = membership.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -278,7 +296,11 @@ fn own_folder(mounts: &str, membership: &str, controller: Option<&str>) -> Optio
         };
         fits.then_some(path)
     })?;
-    let folder = Path::new(mount).join(own.trim_start_matches('/'));
+    // A version 2 tree beside version 1 trees has no controllers, wherever it is mounted.
+    if controller.is_none() && membership.lines().any(|line| line.split(':').nth(1) == Some("memory")) {
+        return None;
+    }
+    let folder = mounts.find(controller)?.join(own.trim_start_matches('/'));
     folder.is_dir().then_some(folder)
 }
 

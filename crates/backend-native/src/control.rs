@@ -235,12 +235,12 @@ fn event(report: Report, descriptors: Vec<OwnedFd>) -> Option<(u32, Event)> {
         Report::NotStarted { exec, stage, errno } => {
             Some((exec, Event::NotStarted(not_started(stage, errno))))
         }
-        Report::Ended { exec, how, leftovers } => {
+        Report::Ended { exec, how, leftovers, cpu_ms } => {
             let status = match how {
                 End::Exited(code) => WaitStatus::Exited(code),
                 End::Signalled(signal) => WaitStatus::Signalled(signal),
             };
-            Some((exec, Event::Ended { status, leftovers }))
+            Some((exec, Event::Ended { status, leftovers, cpu_ms }))
         }
         Report::Terminal { exec } => {
             let terminal = descriptors.into_iter().next().and_then(terminal_master)?;

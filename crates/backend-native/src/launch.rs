@@ -107,7 +107,7 @@ impl LaunchParts {
             .transpose()
             .map_err(step("make the network namespace"))?;
         // Last, because it is the only part that outlives a process that dies here.
-        let cgroup = plan.native.hierarchy.create(&plan.placement.id, limits, plan.native.host_cpus);
+        let cgroup = plan.hierarchy.create(&plan.placement.id, limits, plan.host_cpus);
         let cgroup = cgroup.map_err(step("make the cgroup"))?;
         Ok(Self { identity, cgroup, sources, inputs, init, control, handles, network })
     }
@@ -176,12 +176,12 @@ fn limit(program: &mut Program, plan: &NativePlan) {
     limit(libc_resource::CORE, 0);
     limit(libc_resource::NOFILE, u64::from(limits.open_files));
     limit(libc_resource::FSIZE, limits.file_size_bytes);
-    if matches!(plan.native.hierarchy, Hierarchy::None { .. }) {
+    if matches!(plan.hierarchy, Hierarchy::None { .. }) {
         // Counted per user namespace, so the caller's other processes do not matter. Two are init's.
         limit(libc_resource::NPROC, u64::from(limits.processes) + 2);
         limit(libc_resource::DATA, limits.memory_bytes);
     }
-    if limits.cpu_millis < plan.native.host_cpus.saturating_mul(1000) {
+    if limits.cpu_millis < plan.host_cpus.saturating_mul(1000) {
         program.push("limit the processors", Op::Processors(limits.cpu_millis.div_ceil(1000).max(1)));
     }
 }

@@ -26,13 +26,17 @@ use fumehood_model::enforcement::Unenforceable;
 use fumehood_model::envelope::Envelope;
 use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
+use fumehood_sys::launch::network::Pending;
+use std::cell::RefCell;
 
 /// The container level on this host.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Native {
     hierarchy: Hierarchy,
     landlock: Option<u32>,
     host_cpus: u32,
+    /// For the next plan to take.
+    network: RefCell<Option<Pending>>,
 }
 
 // === impl Native ===
@@ -44,7 +48,16 @@ impl Native {
             hierarchy: Hierarchy::find(),
             landlock: fumehood_sys::landlock::abi(),
             host_cpus: fumehood_sys::host::processors(),
+            network: RefCell::new(None),
         }
+    }
+
+    /// As [`Native::find`], and starts at once on what any launch takes longest for: with root, who need
+    /// not own it from inside, a network namespace. Nothing of it is seen by the host.
+    pub fn warm() -> Self {
+        // Where it can not be made here, the launch makes it, or says why it can not.
+        let network = (fumehood_sys::host::euid() == 0).then(|| Pending::start().ok()).flatten();
+        Self { network: RefCell::new(network), ..Self::find() }
     }
 }
 

@@ -24,11 +24,12 @@ const LANDLOCK_NEEDED: u32 = 2;
 /// One envelope on this host.
 #[derive(Debug)]
 pub(crate) struct NativePlan {
-    pub(crate) native: Native,
+    pub(crate) hierarchy: Hierarchy,
+    pub(crate) host_cpus: u32,
     pub(crate) envelope: Envelope,
     pub(crate) placement: Placement,
     pub(crate) landlock: u32,
-    /// Made while the rest is prepared; with root, for whom it need not be owned by the new user namespace.
+    /// Made while the rest is prepared, where that was possible.
     pub(crate) network: Option<Pending>,
     enforcement: Enforcement,
 }
@@ -55,21 +56,21 @@ impl NativePlan {
             .filter(|abi| *abi >= LANDLOCK_NEEDED)
             .ok_or_else(|| no_landlock(native.landlock))?;
         let enforcement = enforcement(native, envelope, landlock);
-        let (native, envelope, placement) = (native.clone(), envelope.clone(), placement.clone());
-        Ok(Self { native, envelope, placement, landlock, network: None, enforcement })
+        Ok(Self {
+            hierarchy: native.hierarchy.clone(),
+            host_cpus: native.host_cpus,
+            envelope: envelope.clone(),
+            placement: placement.clone(),
+            landlock,
+            network: native.network.take(),
+            enforcement,
+        })
     }
 }
 
 impl Plan for NativePlan {
     fn enforcement(&self) -> &Enforcement {
         &self.enforcement
-    }
-
-    fn warm_up(&mut self) {
-        if host::euid() == 0 {
-            // If it can not be made here, the launch makes it, or says why it can not.
-            self.network = Pending::start().ok();
-        }
     }
 
     fn launch(mut self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {

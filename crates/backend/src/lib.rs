@@ -38,10 +38,6 @@ pub trait Plan: Debug {
     /// Which mechanism will hold each clause.
     fn enforcement(&self) -> &Enforcement;
 
-    /// Starts on the parts of a launch that can be made beside the caller's own work. Optional: nothing
-    /// of it is seen by the host, and dropping the plan undoes it.
-    fn warm_up(&mut self) {}
-
     /// Builds every wall, then starts the guest's first process. All or nothing.
     fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError>;
 }
@@ -112,6 +108,8 @@ pub enum Event {
         status: WaitStatus,
         /// Processes that had outlived the command.
         leftovers: u32,
+        /// Processor time of all its processes, as far as the guest's first process saw it.
+        cpu_ms: u32,
     },
     /// A call was refused by the system call filter.
     Denied { syscall: &'static str },

@@ -23,14 +23,32 @@ pub(crate) fn settle(asked: Option<Level>, trust: Trust, blast: Blast) -> Result
     }
 }
 
-/// The backend of a level.
-pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
-    match level {
-        Level::Container => Ok(Box::new(Native::find())),
-        Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
-            Err(missing(&Choice { level, reason: Reason::Asked }))
+/// What can be begun before it is known what will run: `run` is asked for more often than refused.
+#[derive(Debug)]
+pub(crate) struct Early(Native);
+
+// === impl Early ===
+
+impl Early {
+    /// Begins.
+    pub(crate) fn start() -> Self {
+        Self(Native::warm())
+    }
+
+    /// The backend of a level.
+    pub(crate) fn backend(self, level: Level) -> Result<Box<dyn Backend>, Refusal> {
+        match level {
+            Level::Container => Ok(Box::new(self.0)),
+            Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
+                Err(missing(&Choice { level, reason: Reason::Asked }))
+            }
         }
     }
+}
+
+/// The backend of a level, with nothing begun.
+pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
+    Early(Native::find()).backend(level)
 }
 
 /// Why a level was chosen, in the words of the flags.

@@ -1,5 +1,6 @@
 //! Everything that is settled before a run: the envelope, the level, the command and what it is given.
 
+use crate::backends::Early;
 use crate::command::RunArguments;
 use crate::config::{self, Spoken};
 use crate::host::{self, Places, Terminals};
@@ -32,7 +33,7 @@ pub(crate) struct Prepared {
 }
 
 /// Settles everything. Starts nothing, and writes nothing.
-pub(crate) fn prepare(args: &RunArguments) -> Result<Prepared, Refusal> {
+pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Refusal> {
     if !args.explain && args.command.first().is_none_or(|command| command.is_empty()) {
         let why = if args.command.is_empty() { "there is no command to run" } else { "the command is empty" };
         return Err(Refusal::new("read the arguments", why, "name one: `fumehood run -- python3 script.py`"));
@@ -60,7 +61,7 @@ pub(crate) fn prepare(args: &RunArguments) -> Result<Prepared, Refusal> {
         home_at,
     };
     // Last: a flaw in what was typed is told first, whatever this host can hold.
-    let backend = backends::of(request.choice.level)?;
+    let backend = early.backend(request.choice.level)?;
     Ok(Prepared { request, backend, resolution, notes, timeout_written })
 }
 

@@ -40,12 +40,12 @@ pub(crate) fn collect(
     born: Instant,
     log: &mut TaskLog,
 ) -> Finished {
-    let Watched { ending, mut hits, streams } = watched;
+    let Watched { ending, mut hits, cpu_ms, streams } = watched;
     let meters = instance.meters();
     let bytes = |flow: &Option<Flow>| flow.as_ref().map_or(0, |flow| flow.bytes);
     let usage = Usage {
         wall_ms: u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX),
-        cpu_ms: meters.cpu_ms,
+        cpu_ms: cpu_ms.max(meters.cpu_ms),
         peak_memory_bytes: meters.peak_memory_bytes,
         stdout_bytes: bytes(&streams.output),
         stderr_bytes: bytes(&streams.error),

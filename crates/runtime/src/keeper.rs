@@ -51,6 +51,7 @@ pub(crate) struct Streams {
 pub(crate) struct Watched {
     pub(crate) ending: Ending,
     pub(crate) hits: Vec<Hit>,
+    pub(crate) cpu_ms: u64,
     pub(crate) streams: Streams,
 }
 
@@ -77,6 +78,7 @@ pub(crate) struct Keeper<'a> {
     killed: Option<Instant>,
     outcome: Option<Outcome>,
     hits: Vec<Hit>,
+    cpu_ms: u64,
     terminal: Option<OwnedFd>,
     raw: Option<terminal::RawMode<'static>>,
 }
@@ -110,6 +112,7 @@ impl<'a> Keeper<'a> {
             killed: None,
             outcome: None,
             hits: Vec::new(),
+            cpu_ms: 0,
             terminal: None,
             raw: None,
         }
@@ -128,7 +131,7 @@ impl<'a> Keeper<'a> {
         self.deliver_rest()?;
         self.raw = None;
         let ending = self.conclude();
-        Ok(Watched { ending, hits: self.hits, streams: self.streams })
+        Ok(Watched { ending, hits: self.hits, cpu_ms: self.cpu_ms, streams: self.streams })
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -151,7 +154,8 @@ impl<'a> Keeper<'a> {
                 Event::Started => {}
                 Event::Terminal(master) => self.take_terminal(master),
                 Event::NotStarted(error) => self.outcome = Some(Outcome::NotStarted(error)),
-                Event::Ended { status, leftovers } => {
+                Event::Ended { status, leftovers, cpu_ms } => {
+                    self.cpu_ms = u64::from(cpu_ms);
                     if leftovers > 0 {
                         self.hit(HitKind::LeftoverProcesses, "ended with the command", u64::from(leftovers));
                     }
@@ -169,7 +173,8 @@ impl<'a> Keeper<'a> {
         let (Ok(read), Ok(write)) = (read, write) else { return self.end(Cause::Signal(SIGHUP)) };
         let _ = process::set_nonblocking(&master, true);
         self.streams.output = Some(Flow::new(read, Sink::caller(caller_output())));
-        self.streams.input = caller_input().ok().map(|input| Flow::new(input, Sink::Free(write.into())));
+        self.streams.input =
+            caller_input().ok().map(|input| Flow::from_caller(input, Sink::Free(write.into())));
         self.terminal = Some(master);
         self.raw = terminal::RawMode::enter(static_input()).ok();
         self.resize();

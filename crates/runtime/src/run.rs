@@ -86,11 +86,10 @@ impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
     fn go(&mut self) -> Result<Finished, Ending> {
         let places = Places::make(self.state, &self.id, self.request).map_err(|error| failed(&error))?;
-        let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
+        let plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
         })?;
-        plan.warm_up();
         self.enforcement = plan.enforcement().clone();
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| failed(&error))?;
@@ -228,7 +227,7 @@ fn pipes(mode: OutputMode) -> io::Result<(GuestStdio, Option<Flow>, Flow, Flow)>
 
 /// Without a readable standard input the guest's ends at once.
 fn caller_flow(feed: OwnedFd) -> Option<Flow> {
-    keeper::caller_input().ok().map(|input| Flow::new(input, Sink::Free(feed.into())))
+    keeper::caller_input().ok().map(|input| Flow::from_caller(input, Sink::Free(feed.into())))
 }
 
 pub(crate) fn unix_millis() -> u64 {

@@ -26,6 +26,8 @@ pub(crate) struct Allowance {
 #[derive(Debug)]
 pub(crate) struct Flow {
     source: Option<File>,
+    /// Whether a read could wait: the caller's own stream, whose flags other programs share.
+    patient: bool,
     sink: Sink,
     chunk: Vec<u8>,
     sent: usize,
@@ -67,7 +69,12 @@ impl Allowance {
 
 impl Flow {
     pub(crate) fn new(source: OwnedFd, sink: Sink) -> Self {
-        Self { source: Some(source.into()), sink, chunk: Vec::new(), sent: 0, bytes: 0 }
+        Self { source: Some(source.into()), patient: false, sink, chunk: Vec::new(), sent: 0, bytes: 0 }
+    }
+
+    /// From a stream of the caller's, which is read only when it has something.
+    pub(crate) fn from_caller(source: OwnedFd, sink: Sink) -> Self {
+        Self { patient: true, ..Self::new(source, sink) }
     }
 
     /// Whether there is nothing more to come and nothing under way.
@@ -101,6 +108,9 @@ impl Flow {
 
     fn fill(&mut self, allowance: Option<&mut Allowance>) {
         let Some(source) = &mut self.source else { return };
+        if self.patient && !has_something(source) {
+            return;
+        }
         self.chunk.resize(CHUNK_BYTES, 0);
         self.sent = 0;
         match source.read(&mut self.chunk) {
@@ -156,6 +166,12 @@ impl Flow {
             Sink::Free(_) | Sink::Careful(_) | Sink::Closed => Vec::new(),
         }
     }
+}
+
+fn has_something(source: &File) -> bool {
+    use fumehood_sys::poll::{Interest, wait};
+    let found = wait(&[(source.as_fd(), Interest::Read)], Some(std::time::Duration::ZERO));
+    found.is_ok_and(|found| found.first().is_some_and(|waited| waited.ready))
 }
 
 // === impl Sink ===

@@ -81,7 +81,7 @@ impl Guest {
         let mut text = String::new();
         stdout.read_to_string(&mut text).unwrap();
         match self.event() {
-            (number, Event::Ended { status, leftovers }) => {
+            (number, Event::Ended { status, leftovers, .. }) => {
                 assert_eq!(number, exec);
                 Ok(Outcome { status, leftovers, stdout: text })
             }

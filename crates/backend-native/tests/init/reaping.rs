@@ -16,7 +16,7 @@ fn a_signal_reaches_the_whole_group() {
         let mut lines = BufReader::new(streams.stdout);
         lines.read_line(&mut String::new()).unwrap();
         guest.control.signal(exec, signal).unwrap();
-        let Event::Ended { status, leftovers: 0 } = guest.event().1 else { panic!() };
+        let Event::Ended { status, leftovers: 0, .. } = guest.event().1 else { panic!() };
         assert_eq!(i32::from(signal_of(status)), signal);
         if signal != 2 {
             // Shells start background commands with the interrupt ignored.
@@ -80,7 +80,7 @@ fn other_commands_end_with_the_only_one_and_are_no_leftovers() {
     let (only, _streams) = guest.exec(&request(&["true"]), true);
     assert!(matches!(guest.event().1, Event::Started));
     let ends = [guest.event(), guest.event()].map(|(exec, event)| match event {
-        Event::Ended { status, leftovers } => (exec, status, leftovers),
+        Event::Ended { status, leftovers, .. } => (exec, status, leftovers),
         event => panic!("{event:?}"),
     });
     assert_eq!(ends, [(other, WaitStatus::Signalled(9), 0), (only, WaitStatus::Exited(0), 0)]);
@@ -103,7 +103,10 @@ fn sixty_four_commands_run_at_once_and_no_more() {
     drop(running);
     while !left.is_empty() {
         let (exec, event) = guest.event();
-        assert!(matches!(event, Event::Ended { status: WaitStatus::Exited(0), leftovers: 0 }), "{event:?}");
+        assert!(
+            matches!(event, Event::Ended { status: WaitStatus::Exited(0), leftovers: 0, .. }),
+            "{event:?}"
+        );
         assert!(left.remove(&exec));
     }
     assert_eq!(guest.shell("echo again"), "again\n");

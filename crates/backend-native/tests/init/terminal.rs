@@ -12,7 +12,7 @@ fn a_command_gets_a_terminal_of_the_size_asked_for() {
     let script = "stty size; [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo all >/dev/tty; exit 5";
     let mut master = open(&mut guest, &in_terminal(&["sh", "-c", script], 33, 101));
     assert_eq!(read(&mut master), "33 101\r\nall\r\n");
-    assert!(matches!(guest.event().1, Event::Ended { status: WaitStatus::Exited(5), leftovers: 0 }));
+    assert!(matches!(guest.event().1, Event::Ended { status: WaitStatus::Exited(5), leftovers: 0, .. }));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::RunArguments;
 use crate::after::{self, Circumstances};
+use crate::backends::Early;
 use crate::prepare::{Prepared, prepare};
 use crate::refusal::Refusal;
 use crate::{explain, screen, tasks, usage};
@@ -13,9 +14,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    let early = Early::start();
     let json = json_is_asked(&words);
     let outcome = match usage::parse::<RunArguments>("run", words) {
-        Ok(args) => attempt(&args),
+        Ok(args) => attempt(&args, early),
         Err(usage::Unparsed::Helped) => return ExitCode::SUCCESS,
         Err(usage::Unparsed::Refused(refusal)) => Err(refusal),
     };
@@ -29,8 +31,8 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     })
 }
 
-fn attempt(args: &RunArguments) -> Result<ExitCode, Refusal> {
-    let prepared = prepare(args)?;
+fn attempt(args: &RunArguments, early: Early) -> Result<ExitCode, Refusal> {
+    let prepared = prepare(args, early)?;
     if args.explain {
         explain::say(&prepared, args.json)?;
         return Ok(ExitCode::SUCCESS);
