@@ -50,8 +50,8 @@ proptest! {
         for report in [
             Report::Started { exec, pid: value },
             Report::NotStarted { exec, stage: Stage::parse(stage).unwrap(), errno: value },
-            Report::Ended { exec, how: End::Exited(code), leftovers },
-            Report::Ended { exec, how: End::Signalled(code), leftovers },
+            Report::Ended { exec, how: End::Exited(code), leftovers, cpu_ms: leftovers },
+            Report::Ended { exec, how: End::Signalled(code), leftovers, cpu_ms: 0 },
             Report::Terminal { exec },
         ] {
             prop_assert_eq!(Report::parse(&report.print()), Some(report));
@@ -60,7 +60,7 @@ proptest! {
 
     #[test]
     fn a_changed_report_is_another_or_none(exec: u32, at in 0_usize..20, byte: u8) {
-        let mut packet = Report::Ended { exec, how: End::Exited(3), leftovers: 1 }.print();
+        let mut packet = Report::Ended { exec, how: End::Exited(3), leftovers: 1, cpu_ms: 7 }.print();
         packet[at] = byte;
         if let Some(report) = Report::parse(&packet) {
             prop_assert_eq!(report.print(), packet);
