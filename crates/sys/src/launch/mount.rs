@@ -2,7 +2,7 @@
 
 use super::node;
 use super::op::{Attributes, Owner, Root};
-use crate::raw::{self, CWD, EMPTY, Errno, Result, fd, ptr, syscall};
+use crate::raw::{self, CWD, EMPTY, Result, fd, ptr, syscall};
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -151,20 +151,18 @@ pub(super) fn devpts(target: &CStr) -> Result<()> {
     mount(c"devpts", &options, &[c"newinstance"], attributes, target)
 }
 
-/// Covers `target` with a read-only view of `source`; a target that is not there needs no cover.
+/// Covers `target` with a read-only view of `source`; a target that is not there needs no cover. It is
+/// looked for first: a view that is made and then let go costs the kernel a grace period.
 pub(super) fn mask(source: &CStr, target: &CStr) -> Result<()> {
+    if !node::exists(target) {
+        return Ok(());
+    }
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
     // SAFETY: `source` is a live C string.
-    let tree = match unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(source), flags, 0, 0, 0]) } {
-        Ok(tree) => raw::to_fd(tree),
-        Err(Errno(libc::ENOENT)) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
+    let tree =
+        raw::to_fd(unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(source), flags, 0, 0, 0]) }?);
     let attributes = Attributes { read_only: true, devices: true, executable: false };
-    let result = match restrict(tree, attributes, None).and_then(|()| place(tree, target)) {
-        Err(Errno(libc::ENOENT)) => Ok(()),
-        other => other,
-    };
+    let result = restrict(tree, attributes, None).and_then(|()| place(tree, target));
     raw::close(tree);
     result
 }
@@ -234,17 +232,14 @@ fn place(tree: RawFd, target: &CStr) -> Result<()> {
 
 /// Places a tree, making the mount point (file or folder, as the tree's root is) where it is missing.
 fn place_or_make(tree: RawFd, target: &CStr) -> Result<()> {
-    match place(tree, target) {
-        Err(Errno(libc::ENOENT)) => {
-            if node::is_folder(tree)? {
-                node::make_dir(target, 0o755, None)?;
-            } else {
-                node::write_file(target, &[], 0o444, None)?;
-            }
-            place(tree, target)
+    if !node::exists(target) {
+        if node::is_folder(tree)? {
+            node::make_dir(target, 0o755, None)?;
+        } else {
+            node::write_file(target, &[], 0o444, None)?;
         }
-        other => other,
     }
+    place(tree, target)
 }
 
 fn chdir_to(tree: RawFd) -> Result<()> {

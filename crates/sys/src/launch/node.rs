@@ -65,6 +65,11 @@ pub(super) fn own(file: RawFd, mode: u32, owner: Owner) -> Result<()> {
     unsafe { syscall(libc::SYS_fchmod, [fd(file), mode as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
+pub(super) fn exists(path: &CStr) -> bool {
+    // SAFETY: a live C string; mode 0 asks for existence alone.
+    unsafe { syscall(libc::SYS_faccessat, [fd(CWD), ptr(path), 0, 0, 0, 0]) }.is_ok()
+}
+
 pub(super) fn is_folder(file: RawFd) -> Result<bool> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     let pointer = stat.as_mut_ptr() as usize;
