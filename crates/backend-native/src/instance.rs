@@ -6,7 +6,7 @@ use crate::identity::Identity;
 use crate::usage;
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
 use fumehood_model::exec::ExecRequest;
-use fumehood_sys::launch::Spawned;
+use fumehood_sys::launch::{Beside, Spawned};
 use fumehood_sys::process;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -29,6 +29,8 @@ pub(crate) struct Parts {
     pub(crate) control: Control,
     pub(crate) output: Option<OwnedFd>,
     pub(crate) root: Option<OwnedFd>,
+    /// Those who made its network and its root beside us: waited for at the end, when they are long gone.
+    pub(crate) _makers: (Option<Beside>, Option<Beside>),
 }
 
 // === impl NativeInstance ===

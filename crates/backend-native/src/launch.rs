@@ -6,13 +6,12 @@ use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
-use crate::root::{RootBuilder, beneath, c_path, c_string};
+use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
 use crate::syscalls;
 use fumehood_backend::{Instance, LaunchError};
 use fumehood_model::envelope::Envelope;
 use fumehood_sys::landlock::{Access, Ruleset};
-use fumehood_sys::launch::network::Pending;
-use fumehood_sys::launch::{self, Namespaces, Op, Program, SpawnError};
+use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
 use fumehood_sys::{process, socket};
 use std::fs::File;
 use std::io;
@@ -29,34 +28,71 @@ const ROOT: u8 = 2;
 pub(crate) struct LaunchParts {
     identity: Identity,
     cgroup: Option<Cgroup>,
-    sources: Sources,
+    root: Root,
     inputs: Vec<(File, String)>,
     init: OwnedFd,
     control: (Control, OwnedFd),
     handles: (OwnedFd, OwnedFd),
-    network: Option<OwnedFd>,
+    network: Option<Beside>,
+}
+
+/// The private root: made beside us, or still to be made by the child.
+#[derive(Debug)]
+enum Root {
+    Made(Beside),
+    ToMake(Sources),
+}
+
+/// Starts making a network namespace with loopback up. Needs root in the host's user namespace.
+pub(crate) fn network() -> io::Result<Beside> {
+    let mut program = Program::default();
+    program.push("make the network namespace", Op::NetworkNamespace);
+    program.push("bring loopback up", Op::LoopbackUp);
+    program.push("make the network namespace", Op::KeepNetwork);
+    Beside::start(program)
+}
+
+/// Starts putting the root together. With root only: the mounts of an ordinary user must be made in
+/// the sandbox's own user namespace.
+pub(crate) fn begin_root(plan: &NativePlan) -> Option<(Identity, Beside)> {
+    let identity = Identity::take(plan.envelope.privilege().uid).ok().filter(|identity| identity.own)?;
+    let sources = Sources::find(plan, &identity).ok()?;
+    let mut program = Program::default();
+    program.push("clear the file mode mask", Op::ClearUmask);
+    program.push("take a mount namespace", Op::MountNamespace);
+    program.push("make the mounts private", Op::MountsPrivate);
+    program.extend(RootBuilder::new(&plan.envelope, &plan.placement, &identity).build(sources));
+    program.push("take the private root", Op::KeepTree);
+    Some((identity, Beside::start(program).ok()?))
 }
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
-    let LaunchParts {
-        identity,
-        cgroup,
-        sources,
-        inputs,
-        init,
-        control: (control, init_end),
-        handles,
-        network,
-    } = parts;
+    let LaunchParts { identity, cgroup, root, inputs, init, control: (control, init_end), handles, network } =
+        parts;
     let namespaces = Namespaces { user: !identity.own, net: network.is_none() };
     let mut program = Program::default();
     enter(&mut program, &identity, cgroup.as_ref()).map_err(|error| prepare("enter the cgroup", &error))?;
-    match network {
-        Some(network) => program.push("enter the network namespace", Op::EnterNamespace(network)),
+    match &network {
+        Some(maker) => {
+            let network = maker.finish().map_err(|error| abandon(cgroup.as_ref(), &error))?;
+            program.push("enter the network namespace", Op::EnterNamespace(network));
+        }
         None => program.push("bring loopback up", Op::LoopbackUp),
     }
-    program.extend(RootBuilder::new(&plan.envelope, &plan.placement, &identity).build(sources));
+    let maker = match root {
+        Root::ToMake(sources) => {
+            program.extend(RootBuilder::new(&plan.envelope, &plan.placement, &identity).build(sources));
+            None
+        }
+        Root::Made(maker) => {
+            let tree = maker.finish().map_err(|error| abandon(cgroup.as_ref(), &error))?;
+            let at = c_path(&plan.placement.shared.join("root"));
+            program.push("attach the private root", Op::AttachRoot { tree, at });
+            Some(maker)
+        }
+    };
+    program.extend(proc(&plan.placement));
     program.push("enter the private root", Op::EnterRoot);
     copy_in(&mut program, inputs, &identity);
     send_handles(&mut program, &plan.envelope, handles.1)
@@ -70,6 +106,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
     match spawned {
         Ok(spawned) => {
             let (output, root) = receive_handles(&handles.0);
+            let makers = (network, maker);
             Ok(Box::new(NativeInstance::new(Parts {
                 _identity: identity,
                 cgroup,
@@ -77,14 +114,18 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
                 control,
                 output,
                 root,
+                _makers: makers,
             })))
         }
-        Err(error) => {
-            let folders: Vec<_> = cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
-            let _ = crate::cgroup::remove(&folders);
-            Err(explain(&error))
-        }
+        Err(error) => Err(abandon(cgroup.as_ref(), &error)),
     }
+}
+
+/// Removes what was made for a sandbox that will not be.
+fn abandon(cgroup: Option<&Cgroup>, error: &SpawnError) -> LaunchError {
+    let folders: Vec<_> = cgroup.into_iter().flat_map(Cgroup::folders).cloned().collect();
+    let _ = crate::cgroup::remove(&folders);
+    explain(error)
 }
 
 // === impl LaunchParts ===
@@ -92,24 +133,25 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
 impl LaunchParts {
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
-        let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
-        let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let (identity, root) = match plan.begun.take() {
+            Some((identity, made)) => (identity, Root::Made(made)),
+            None => {
+                let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
+                let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+                (identity, Root::ToMake(sources))
+            }
+        };
         let inputs = open_inputs(&plan.envelope)?;
         let init = init_image::memfd().and_then(|file| process::move_up(file, FIRST_FREE_DESCRIPTOR));
         let init = init.map_err(step("make the image of init"))?;
         let control = Control::new().map_err(step("make the control socket"))?;
         let handles = socket::pair().map_err(step("make the control socket"))?;
         let limits = plan.envelope.resources();
-        let network = plan
-            .network
-            .take()
-            .map(Pending::finish)
-            .transpose()
-            .map_err(step("make the network namespace"))?;
+        let network = plan.network.take();
         // Last, because it is the only part that outlives a process that dies here.
         let cgroup = plan.hierarchy.create(&plan.placement.id, limits, plan.host_cpus);
         let cgroup = cgroup.map_err(step("make the cgroup"))?;
-        Ok(Self { identity, cgroup, sources, inputs, init, control, handles, network })
+        Ok(Self { identity, cgroup, root, inputs, init, control, handles, network })
     }
 }
 

@@ -26,7 +26,7 @@ use fumehood_model::enforcement::Unenforceable;
 use fumehood_model::envelope::Envelope;
 use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
-use fumehood_sys::launch::network::Pending;
+use fumehood_sys::launch::Beside;
 use std::cell::RefCell;
 
 /// The container level on this host.
@@ -36,7 +36,7 @@ pub struct Native {
     landlock: Option<u32>,
     host_cpus: u32,
     /// For the next plan to take.
-    network: RefCell<Option<Pending>>,
+    network: RefCell<Option<Beside>>,
 }
 
 // === impl Native ===
@@ -56,7 +56,7 @@ impl Native {
     /// not own it from inside, a network namespace. Nothing of it is seen by the host.
     pub fn warm() -> Self {
         // Where it can not be made here, the launch makes it, or says why it can not.
-        let network = (fumehood_sys::host::euid() == 0).then(|| Pending::start().ok()).flatten();
+        let network = (fumehood_sys::host::euid() == 0).then(|| launch::network().ok()).flatten();
         Self { network: RefCell::new(network), ..Self::find() }
     }
 }

@@ -9,8 +9,7 @@ use fumehood_backend::{Instance, LaunchError, Placement, Plan};
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
 use fumehood_model::quantity;
-use fumehood_sys::launch::network::Pending;
-use fumehood_sys::launch::{Op, Program};
+use fumehood_sys::launch::{Beside, Op, Program};
 use fumehood_sys::{host, idmap};
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -30,7 +29,9 @@ pub(crate) struct NativePlan {
     pub(crate) placement: Placement,
     pub(crate) landlock: u32,
     /// Made while the rest is prepared, where that was possible.
-    pub(crate) network: Option<Pending>,
+    pub(crate) network: Option<Beside>,
+    /// The identity, and the root that is being made for it.
+    pub(crate) begun: Option<(Identity, Beside)>,
     enforcement: Enforcement,
 }
 
@@ -63,6 +64,7 @@ impl NativePlan {
             placement: placement.clone(),
             landlock,
             network: native.network.take(),
+            begun: None,
             enforcement,
         })
     }
@@ -71,6 +73,11 @@ impl NativePlan {
 impl Plan for NativePlan {
     fn enforcement(&self) -> &Enforcement {
         &self.enforcement
+    }
+
+    fn begin(&mut self) {
+        // Where it can not be made here, the launch makes it, or says why it can not.
+        self.begun = launch::begin_root(self);
     }
 
     fn launch(mut self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {

@@ -72,7 +72,6 @@ impl<'a> RootBuilder<'a> {
         self.base();
         self.system(&etc);
         self.devices();
-        self.proc();
         self.sys();
         self.scratch();
         self.home();
@@ -148,21 +147,6 @@ impl<'a> RootBuilder<'a> {
             self.step("link the devices", Op::Symlink { to: c_string(to), path });
         }
         self.step("mount /dev/pts", Op::Devpts { target: c_string("dev/pts") });
-    }
-
-    fn proc(&mut self) {
-        self.step("mount /proc", Op::Proc { target: c_string("proc") });
-        for name in MASKED_FILES {
-            self.step("mask /proc", Op::MaskFile { target: c_string(&format!("proc/{name}")) });
-        }
-        let empty = c_path(&self.placement.shared.join("empty"));
-        for name in MASKED_FOLDERS {
-            let target = c_string(&format!("proc/{name}"));
-            self.step("mask /proc", Op::MaskFolder { empty: empty.clone(), target });
-        }
-        for name in FROZEN {
-            self.step("freeze /proc", Op::MaskWrites { target: c_string(&format!("proc/{name}")) });
-        }
     }
 
     /// What programs read to count processors. Nothing of the host's `/sys` is there.
@@ -277,6 +261,24 @@ impl<'a> RootBuilder<'a> {
             }
         }
     }
+}
+
+/// The steps of `/proc`, which must be mounted from within the sandbox's own pid namespace.
+pub(crate) fn proc(placement: &Placement) -> Program {
+    let mut program = Program::default();
+    program.push("mount /proc", Op::Proc { target: c_string("proc") });
+    for name in MASKED_FILES {
+        program.push("mask /proc", Op::MaskFile { target: c_string(&format!("proc/{name}")) });
+    }
+    let empty = c_path(&placement.shared.join("empty"));
+    for name in MASKED_FOLDERS {
+        let target = c_string(&format!("proc/{name}"));
+        program.push("mask /proc", Op::MaskFolder { empty: empty.clone(), target });
+    }
+    for name in FROZEN {
+        program.push("freeze /proc", Op::MaskWrites { target: c_string(&format!("proc/{name}")) });
+    }
+    program
 }
 
 /// Scratch is memory; half of what the sandbox may use, and not more than its disk limit.

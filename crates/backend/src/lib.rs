@@ -38,6 +38,10 @@ pub trait Plan: Debug {
     /// Which mechanism will hold each clause.
     fn enforcement(&self) -> &Enforcement;
 
+    /// Begins the parts of a launch that can be made beside the caller's own work. Optional: nothing of
+    /// it is seen by the host, and dropping the plan undoes it.
+    fn begin(&mut self) {}
+
     /// Builds every wall, then starts the guest's first process. All or nothing.
     fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError>;
 }

@@ -86,10 +86,11 @@ impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
     fn go(&mut self) -> Result<Finished, Ending> {
         let places = Places::make(self.state, &self.id, self.request).map_err(|error| failed(&error))?;
-        let plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
+        let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
         })?;
+        plan.begin();
         self.enforcement = plan.enforcement().clone();
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| failed(&error))?;

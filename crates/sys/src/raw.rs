@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU32;
 
 /// A kernel error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,4 +120,18 @@ pub(crate) fn send_one(socket: RawFd, passed: RawFd, tag: u8) -> Result<()> {
     // SAFETY: the message and all it points to are live, and only read.
     unsafe { syscall(libc::SYS_sendmsg, [fd(socket), pointer, libc::MSG_NOSIGNAL as usize, 0, 0, 0]) }
         .map(drop)
+}
+
+/// Sleeps while `word` is `value`. A wake-up without reason is possible.
+pub(crate) fn wait(word: &AtomicU32, value: u32) {
+    let arguments = [word.as_ptr() as usize, libc::FUTEX_WAIT as usize, value as usize, 0, 0, 0];
+    // SAFETY: `word` lives through the call, which only reads it; there is no time limit.
+    let _ = unsafe { syscall(libc::SYS_futex, arguments) };
+}
+
+/// Wakes whoever sleeps on `word`.
+pub(crate) fn wake(word: &AtomicU32) {
+    let arguments = [word.as_ptr() as usize, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0];
+    // SAFETY: the address is only a name here.
+    let _ = unsafe { syscall(libc::SYS_futex, arguments) };
 }

@@ -7,8 +7,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Enough for the deepest operation; the child calls a few small functions and the kernel.
 const STACK_BYTES: usize = 256 * 1024;
-/// A companion makes a few kernel calls.
-const COMPANION_STACK_BYTES: usize = 64 * 1024;
 
 /// What the child is handed: a reference to the closure that is its whole life.
 struct Entry<'a> {
@@ -59,7 +57,7 @@ pub(super) fn vm_child(
     Ok(Spawned { pid: i32::try_from(result).unwrap_or(-1), pidfd })
 }
 
-/// A child that shares memory and descriptors with us and runs beside us. Joined when dropped.
+/// A child that shares memory and descriptors with us and runs beside us. Waited for when dropped.
 #[derive(Debug)]
 pub(super) struct Companion<T> {
     pidfd: OwnedFd,
@@ -78,7 +76,7 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
         (pair.1)(&pair.0);
         exit(0)
     }
-    let mut stack = vec![0_u8; COMPANION_STACK_BYTES];
+    let mut stack = vec![0_u8; STACK_BYTES];
     let shared = Box::new((shared, work));
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD;
@@ -99,11 +97,15 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
 // === impl Companion ===
 
 impl<T> Companion<T> {
-    /// Waits for the child and takes what it left.
-    pub(super) fn join(self) -> T {
-        let Self { pidfd, shared, _stack } = self;
-        crate::process::reap(&pidfd);
-        shared.0
+    /// What both sides see.
+    pub(super) fn shared(&self) -> &T {
+        &self.shared.0
+    }
+}
+
+impl<T> Drop for Companion<T> {
+    fn drop(&mut self) {
+        crate::process::reap(&self.pidfd);
     }
 }
 

@@ -21,6 +21,14 @@ pub(super) fn network_namespace() -> Result<()> {
     unshare(libc::CLONE_NEWNET)
 }
 
+pub(super) fn mount_namespace() -> Result<()> {
+    unshare(libc::CLONE_NEWNS)
+}
+
+pub(super) fn network_handle() -> Result<i32> {
+    raw::open(CWD, c"/proc/self/ns/net", libc::O_RDONLY | libc::O_CLOEXEC, 0)
+}
+
 pub(super) fn enter(namespace: &OwnedFd) -> Result<()> {
     // SAFETY: numbers only.
     unsafe { syscall(libc::SYS_setns, [fd(namespace.as_raw_fd()), 0, 0, 0, 0, 0]) }.map(drop)

@@ -8,14 +8,15 @@
 //! **Invariant:** between `clone3` and `execve` the child allocates nothing, takes no lock, and never
 //! returns into the caller's frames.
 
+mod beside;
 mod clone;
 mod ids;
 mod lockdown;
 mod mount;
-pub mod network;
 mod node;
 mod op;
 
+pub use beside::Beside;
 pub use op::{Attributes, Op, Owner, Program, Root};
 
 use crate::raw::Errno;
@@ -58,17 +59,17 @@ pub fn spawn(
     namespaces: Namespaces,
     cgroup: Option<&OwnedFd>,
 ) -> Result<Spawned, SpawnError> {
-    let failure = op::Failure::default();
+    let outcome = op::Outcome::default();
     let spawned =
-        clone::vm_child(namespaces, cgroup, &|| program.apply(&failure)).map_err(SpawnError::Clone)?;
-    match failure.get() {
-        None => Ok(spawned),
-        Some(op::Fate::Failed { step, errno: Errno(errno) }) => {
+        clone::vm_child(namespaces, cgroup, &|| program.apply(&outcome)).map_err(SpawnError::Clone)?;
+    match outcome.fate() {
+        op::Fate::Executing => Ok(spawned),
+        op::Fate::Failed { step, errno: Errno(errno) } => {
             crate::process::reap(&spawned.pidfd);
             let step = program.phrase(step);
             Err(SpawnError::Step { step, source: io::Error::from_raw_os_error(errno) })
         }
-        Some(op::Fate::Running) => {
+        op::Fate::Running => {
             crate::process::reap(&spawned.pidfd);
             Err(SpawnError::Died)
         }

@@ -2,7 +2,7 @@
 
 use super::node;
 use super::op::{Attributes, Owner, Root};
-use crate::raw::{self, CWD, EMPTY, Result, fd, ptr, syscall};
+use crate::raw::{self, CWD, EMPTY, Errno, Result, fd, ptr, syscall};
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -61,6 +61,13 @@ pub(super) fn new_root(root: &Root) -> Result<()> {
     let result = place(tree, &root.at).and_then(|()| chdir_to(tree));
     raw::close(tree);
     result
+}
+
+/// A copy of everything that is mounted at the working directory and beneath it.
+pub(super) fn tree() -> Result<RawFd> {
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
+    // SAFETY: a live C string.
+    unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(c"."), flags, 0, 0, 0]) }.map(raw::to_fd)
 }
 
 pub(super) fn attach_root(tree: &OwnedFd, at: &CStr) -> Result<()> {
@@ -138,7 +145,15 @@ pub(super) fn overlay(lower: &CStr, upper: &CStr, work: &CStr, target: &CStr) ->
     let options = [(c"lowerdir", lower), (c"upperdir", upper), (c"workdir", work)];
     let attributes = Attributes { read_only: false, devices: false, executable: true };
     // `userxattr`: the marks can be read back without privilege, and redirects are not followed.
-    mount(c"overlay", &options, &[c"userxattr"], attributes, target)
+    let tree = filesystem(c"overlay", &options, &[c"userxattr"], attributes)?;
+    // The kernel answers a work folder that it can not use with an overlay that can not be written.
+    let result = match node::is_read_only(tree) {
+        Ok(false) => place(tree, target),
+        Ok(true) => Err(Errno(libc::EROFS)),
+        Err(errno) => Err(errno),
+    };
+    raw::close(tree);
+    result
 }
 
 pub(super) fn proc(target: &CStr) -> Result<()> {
@@ -159,8 +174,7 @@ pub(super) fn mask(source: &CStr, target: &CStr) -> Result<()> {
     }
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
     // SAFETY: `source` is a live C string.
-    let tree =
-        raw::to_fd(unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(source), flags, 0, 0, 0]) }?);
+    let tree = raw::to_fd(unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(source), flags, 0, 0, 0]) }?);
     let attributes = Attributes { read_only: true, devices: true, executable: false };
     let result = restrict(tree, attributes, None).and_then(|()| place(tree, target));
     raw::close(tree);

@@ -70,6 +70,17 @@ pub(super) fn exists(path: &CStr) -> bool {
     unsafe { syscall(libc::SYS_faccessat, [fd(CWD), ptr(path), 0, 0, 0, 0]) }.is_ok()
 }
 
+/// Whether nothing can be written to the file system that a handle is on.
+pub(super) fn is_read_only(file: RawFd) -> Result<bool> {
+    const READ_ONLY: i64 = 1;
+    let mut stat = std::mem::MaybeUninit::<libc::statfs64>::uninit();
+    // SAFETY: `stat` has room for the answer.
+    unsafe { syscall(libc::SYS_fstatfs, [fd(file), stat.as_mut_ptr() as usize, 0, 0, 0, 0]) }?;
+    // SAFETY: the call succeeded, so the kernel filled the whole structure.
+    let stat = unsafe { stat.assume_init() };
+    Ok(stat.f_flags & READ_ONLY != 0)
+}
+
 pub(super) fn is_folder(file: RawFd) -> Result<bool> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     let pointer = stat.as_mut_ptr() as usize;

@@ -3,10 +3,10 @@
 use super::{ids, lockdown, mount, node};
 use crate::bpf::Filter;
 use crate::landlock::Ruleset;
-use crate::raw::Errno;
-use std::cell::Cell;
+use crate::raw::{self, Errno};
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// A launch: operations in order, each with the phrase that names it when it fails.
 #[derive(Debug, Default)]
@@ -50,6 +50,14 @@ pub enum Op {
     JoinCgroup(OwnedFd),
     /// Take a cgroup namespace whose root is where we are now.
     CgroupNamespace,
+    /// Take a network namespace of our own.
+    NetworkNamespace,
+    /// Take a mount namespace of our own.
+    MountNamespace,
+    /// Leave a handle of our network namespace as what was made.
+    KeepNetwork,
+    /// Leave a copy of the mount tree at the working directory as what was made.
+    KeepTree,
     /// Enter a prepared namespace.
     EnterNamespace(OwnedFd),
     /// Make a single-entry user namespace mapping: (inside, outside) for uid and gid.
@@ -183,19 +191,31 @@ pub enum Op {
     },
 }
 
-/// How far a child came. Lives in memory that parent and child share.
+/// How far a child came and what it made. Lives in memory that parent and child share.
 #[derive(Debug)]
-pub(super) struct Failure(Cell<Option<Fate>>);
+pub(super) struct Outcome {
+    /// The failed step and its error number, or one of the marks below.
+    fate: AtomicU64,
+    product: AtomicI32,
+    /// Whether the child will store nothing more; waited on by address.
+    finished: AtomicU32,
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     /// The child started and has not said more.
     Running,
+    /// It is about to execute its program, or has.
+    Executing,
     Failed {
         step: usize,
         errno: Errno,
     },
 }
+
+const RUNNING: u64 = u64::MAX;
+const EXECUTING: u64 = u64::MAX - 1;
+const NO_PRODUCT: i32 = -1;
 
 // === impl Program ===
 
@@ -214,15 +234,15 @@ impl Program {
         self.steps.get(step).map_or("execute init", |(_, phrase)| phrase)
     }
 
-    /// Applies every step in order. Returns only when one failed.
-    pub(super) fn apply(&self, failure: &Failure) {
-        failure.0.set(Some(Fate::Running));
+    /// Applies every step in order. Returns when one failed, or when none executed a program.
+    pub(super) fn apply(&self, outcome: &Outcome) {
         for (step, (op, _)) in self.steps.iter().enumerate() {
             if matches!(op, Op::Execute { .. }) {
-                failure.0.set(None);
+                outcome.fate.store(EXECUTING, Ordering::Release);
             }
-            if let Err(errno) = op.apply() {
-                failure.0.set(Some(Fate::Failed { step, errno }));
+            if let Err(Errno(errno)) = op.apply(&outcome.product) {
+                let packed = (step as u64) << 32 | u64::from(errno.cast_unsigned());
+                outcome.fate.store(packed, Ordering::Release);
                 return;
             }
         }
@@ -233,12 +253,17 @@ impl Program {
 
 impl Op {
     /// Runs in the child: kernel calls only.
-    fn apply(&self) -> Result<(), Errno> {
+    fn apply(&self, product: &AtomicI32) -> Result<(), Errno> {
+        let keep = |made: i32| product.store(made, Ordering::Release);
         match self {
             Self::DieWithParent => ids::die_with_parent(),
             Self::ClearUmask => node::clear_umask(),
             Self::JoinCgroup(procs) => ids::join_cgroup(procs),
             Self::CgroupNamespace => ids::cgroup_namespace(),
+            Self::NetworkNamespace => ids::network_namespace(),
+            Self::MountNamespace => ids::mount_namespace(),
+            Self::KeepNetwork => ids::network_handle().map(keep),
+            Self::KeepTree => mount::tree().map(keep),
             Self::EnterNamespace(namespace) => ids::enter(namespace),
             Self::MapIds { uid, gid } => ids::map(*uid, *gid),
             Self::LateUserNamespace { inside, outside } => ids::late_user_namespace(*inside, *outside),
@@ -282,16 +307,54 @@ impl Op {
     }
 }
 
-// === impl Failure ===
+// === impl Outcome ===
 
-impl Failure {
-    pub(super) fn get(&self) -> Option<Fate> {
-        self.0.get()
+impl Outcome {
+    pub(super) fn fate(&self) -> Fate {
+        match self.fate.load(Ordering::Acquire) {
+            RUNNING => Fate::Running,
+            EXECUTING => Fate::Executing,
+            packed => Fate::Failed {
+                step: usize::try_from(packed >> 32).unwrap_or(usize::MAX),
+                errno: Errno((packed & 0xFFFF_FFFF) as i32),
+            },
+        }
+    }
+
+    /// What was made, once.
+    pub(super) fn take_product(&self) -> Option<OwnedFd> {
+        let number = self.product.swap(NO_PRODUCT, Ordering::AcqRel);
+        // SAFETY: the maker opened it in the descriptor table that it shares with us and uses it no more;
+        // the swap gives it to one owner.
+        (number != NO_PRODUCT).then(|| unsafe { OwnedFd::from_raw_fd(number) })
+    }
+
+    /// Says that nothing more is stored.
+    pub(super) fn finish(&self) {
+        self.finished.store(1, Ordering::Release);
+        raw::wake(&self.finished);
+    }
+
+    /// Sleeps until [`Outcome::finish`].
+    pub(super) fn wait(&self) {
+        while self.finished.load(Ordering::Acquire) == 0 {
+            raw::wait(&self.finished, 0);
+        }
     }
 }
 
-impl Default for Failure {
+impl Default for Outcome {
     fn default() -> Self {
-        Self(Cell::new(Some(Fate::Running)))
+        Self {
+            fate: AtomicU64::new(RUNNING),
+            product: AtomicI32::new(NO_PRODUCT),
+            finished: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        drop(self.take_product());
     }
 }

@@ -1,0 +1,53 @@
+//! Parts of a launch that are made beside us.
+//!
+//! The kernel takes long to make a network namespace, and to put some twenty mounts together. A
+//! companion that shares our memory and descriptors applies a [`Program`] for each on another
+//! processor, while we read arguments, write the record and prepare the rest. What it makes is one
+//! descriptor; nothing of it is seen by the host, and it vanishes with the last of its descriptors.
+
+use super::clone::{self, Companion};
+use super::op::{Fate, Outcome};
+use super::{Program, SpawnError};
+use crate::raw::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// A part in the making. Waits for its maker when dropped.
+#[derive(Debug)]
+pub struct Beside {
+    companion: Companion<Work>,
+}
+
+#[derive(Debug)]
+struct Work {
+    program: Program,
+    outcome: Outcome,
+}
+
+// === impl Beside ===
+
+impl Beside {
+    /// Starts `program`, whose last step keeps a descriptor ([`super::Op::KeepNetwork`], [`super::Op::KeepTree`]).
+    pub fn start(program: Program) -> io::Result<Self> {
+        let work = Work { program, outcome: Outcome::default() };
+        let companion = clone::companion(work, |work| {
+            work.program.apply(&work.outcome);
+            work.outcome.finish();
+        })?;
+        Ok(Self { companion })
+    }
+
+    /// What was made. Returns when it is there, though its maker may still be on its way out.
+    pub fn finish(&self) -> Result<OwnedFd, SpawnError> {
+        let Work { program, outcome } = self.companion.shared();
+        outcome.wait();
+        match (outcome.fate(), outcome.take_product()) {
+            (Fate::Failed { step, errno: Errno(errno) }, _) => Err(SpawnError::Step {
+                step: program.phrase(step),
+                source: io::Error::from_raw_os_error(errno),
+            }),
+            (Fate::Running | Fate::Executing, Some(product)) => Ok(product),
+            (Fate::Running | Fate::Executing, None) => Err(SpawnError::Died),
+        }
+    }
+}
