@@ -192,6 +192,17 @@ pub fn judge(path: &Path, now: &Node) -> Verdict {
     }
 }
 
+/// What the table says of a path that goes with the folder it lies in. Planting is what the table is
+/// about; of what is removed in passing, only a policy and a repository's history matter.
+pub fn judge_loss(path: &Path) -> Verdict {
+    let is_history = path.components().next_back().map(fold).is_some_and(|name| name == ".git");
+    match judge(path, &Node::Gone) {
+        never @ Verdict::Never(_) => never,
+        named @ Verdict::Named(_) if is_history => named,
+        Verdict::Named(_) | Verdict::Elsewhere(_) | Verdict::Plain => Verdict::Plain,
+    }
+}
+
 /// Whether `name` is, in a folder with `HEAD`, `objects` and `refs`, what makes git take that folder for
 /// a bare repository or run something in it.
 pub fn is_bare_part(name: &Path) -> bool {

@@ -6,6 +6,7 @@
 //! ```
 
 use super::Record;
+use super::discard::remove_tree;
 use super::text::{escape_path, unescape_path};
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
@@ -103,7 +104,7 @@ impl LayerMeta {
 impl Layer {
     /// Makes `layers/ID` over an open workspace folder.
     ///
-    /// `workspace` is where `source` was opened. As root the two folders get the workspace's owner, so
+    /// `workspace` is the absolute path where `source` was opened. As root the two folders get the workspace's owner, so
     /// that an idmapped overlay writes files that belong to that user; the mode is the workspace's.
     pub fn create(
         layers: &DirHandle,
@@ -114,8 +115,25 @@ impl Layer {
         let name = task.as_str();
         let failed = |source| LayerError::Make { name: name.to_owned(), source };
         layers.make_dir(OsStr::new(name), 0o700).map_err(failed)?;
-        let dir = layers.sub(Path::new(name)).map_err(failed)?;
-        Self::create_in(dir, task, workspace, source)
+        let made = layers
+            .sub(Path::new(name))
+            .map_err(failed)
+            .and_then(|dir| Self::create_in(dir, task, workspace, source));
+        if made.is_err() {
+            // The first failure is the one to tell.
+            let _ = remove_tree(layers, OsStr::new(name));
+        }
+        made
+    }
+
+    /// Starts the layer anew, empty and as of now: what a session does once its layer was applied.
+    pub fn renew(self, source: &DirHandle) -> Result<Self, LayerError> {
+        let Self { dir, meta } = self;
+        for part in [UPPER, WORK] {
+            remove_tree(&dir, OsStr::new(part))
+                .map_err(|source| LayerError::Make { name: meta.task.to_string(), source })?;
+        }
+        Self::create_in(dir, &meta.task, &meta.workspace(), source)
     }
 
     /// As [`Layer::create`], in an open folder that a session keeps.
@@ -202,11 +220,15 @@ impl Layer {
 /// Records that the layer is thrown away, and removes it.
 pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> io::Result<()> {
     record(&Event::LayerDiscarded {})?;
-    super::discard::remove_tree(layers, OsStr::new(task.as_str()))
+    remove_tree(layers, OsStr::new(task.as_str()))
 }
 
 fn make_part(dir: &DirHandle, name: &OsStr, over: &Stat) -> io::Result<()> {
-    dir.make_dir(name, 0o700)?;
+    match dir.make_dir(name, 0o700) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        // A folder left by a start that was cut short; opened below without following a link.
+        Ok(()) | Err(_) => {}
+    }
     let part = dir.sub(Path::new(name))?;
     if is_root() {
         part.set_owner(over.uid, over.gid)?;

@@ -155,6 +155,23 @@ impl DirHandle {
 // === impl FileHandle ===
 
 impl FileHandle {
+    /// Gives a file that has no name one. Fails with `AlreadyExists` when the name is taken.
+    pub fn name(&self, dir: &DirHandle, name: &OsStr) -> io::Result<()> {
+        let name = leaf(name)?;
+        let by_number = CString::new(format!("/proc/self/fd/{}", self.raw()))?;
+        // SAFETY: the directory's descriptor is held by `dir`; both texts are NUL-terminated and outlive
+        // the call. The link followed is the kernel's own to the file that `self` holds.
+        done(unsafe {
+            libc::linkat(
+                libc::AT_FDCWD,
+                by_number.as_ptr(),
+                dir.raw(),
+                name.as_ptr(),
+                libc::AT_SYMLINK_FOLLOW,
+            )
+        })
+    }
+
     /// Sets the permission bits. The umask does not apply.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         set_mode(self.raw(), mode)

@@ -288,6 +288,10 @@ impl Place<'_> {
 
 /// A step whose folder is not there, or is no folder: nothing to remove, nowhere to write.
 fn missing_folder(step: &Step, error: io::Error) -> Result<Found, Failure> {
+    if error.kind() == io::ErrorKind::CrossesDevices {
+        // Another file system is mounted there, which the layer never saw.
+        return Ok(Found::Other);
+    }
     let gone = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         || is_link_in_the_way(&error);
     match &step.act {

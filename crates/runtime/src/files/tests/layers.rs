@@ -147,6 +147,7 @@ fn a_layer_belongs_to_its_workspace() {
     assert_eq!((facts.uid(), facts.gid(), mode_of(&upper)), (4321, 4322, 0o750));
     assert_eq!(bench.layer().meta.workspace(), bench.workspace.temp.path());
 
+    assert!(bench.layer().renew(&bench.workspace.dir).unwrap().workspace().is_ok());
     let moved = bench.workspace.temp.path().with_extension("moved");
     std::fs::rename(bench.workspace.temp.path(), &moved).unwrap();
     std::fs::create_dir(bench.workspace.temp.path()).unwrap();
