@@ -127,6 +127,7 @@ pub fn apply(layer: &Layer, terms: Terms<'_>, record: &mut Record<'_>) -> Result
 
 /// Finishes an application that was cut short, and answers whether there was one.
 pub fn recover(layer: &Layer, record: &mut Record<'_>) -> Result<Option<Applied>, ApplyError> {
+    layer.lock()?;
     recover_with(layer, record, &mut |_point| Ok(()))
 }
 
@@ -136,6 +137,7 @@ fn apply_with(
     record: &mut Record<'_>,
     hook: &mut Hook<'_>,
 ) -> Result<Applied, ApplyError> {
+    layer.lock()?;
     let before = recover_with(layer, record, hook)?.unwrap_or_default();
     let plan::Plan { steps, preview } = plan::make(layer, terms)?;
     let held = !(preview.refusals.is_empty() && preview.conflicts.is_empty());

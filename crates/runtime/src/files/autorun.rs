@@ -146,7 +146,6 @@ const GIT_PLAIN: &[&str] = &[
     "objects",
     "refs",
     "logs",
-    "branches",
     "gc.log",
 ];
 /// What git executes or follows, wherever in a submodule's folder it is.

@@ -6,6 +6,7 @@
 //! ```
 
 use super::Record;
+use super::changes::{self, ChangeList, ReadError, ReadLimits};
 use super::discard::remove_tree;
 use super::text::{escape_path, unescape_path};
 use fumehood_model::event::Event;
@@ -73,7 +74,11 @@ pub enum LayerError {
     },
     #[error("`{}` is not the folder that the layer was made over", escape_path(path))]
     OtherWorkspace { path: PathBuf },
-    #[error("open `{part}` of the layer")]
+    #[error("the layer `{name}` is in use by a run or another command")]
+    Busy { name: String },
+    #[error("read the layer")]
+    Read(#[from] ReadError),
+    #[error("work on `{part}` of the layer")]
     Part {
         part: &'static str,
         #[source]
@@ -207,6 +212,21 @@ impl Layer {
         self.dir.sub(Path::new(part)).map_err(|source| LayerError::Part { part, source })
     }
 
+    /// Takes the layer for as long as it (or what was forked since) is open. A run holds it, and so does
+    /// whoever applies or removes it.
+    pub fn lock(&self) -> Result<(), LayerError> {
+        match self.dir.try_lock() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(LayerError::Busy { name: self.meta.task.to_string() }),
+            Err(source) => Err(LayerError::Part { part: ".", source }),
+        }
+    }
+
+    /// What it changes. Costs what was written, whatever the size of the workspace.
+    pub fn changes(&self) -> Result<ChangeList, LayerError> {
+        Ok(changes::read(&self.upper()?, &self.workspace()?, ReadLimits::default())?)
+    }
+
     /// Opens the host folder, and refuses another one in its place.
     pub fn workspace(&self) -> Result<DirHandle, LayerError> {
         let path = self.meta.workspace();
@@ -217,10 +237,28 @@ impl Layer {
     }
 }
 
-/// Records that the layer is thrown away, and removes it.
-pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> io::Result<()> {
-    record(&Event::LayerDiscarded {})?;
-    remove_tree(layers, OsStr::new(task.as_str()))
+/// The layers there are, the youngest last. What is not named as a task is passed over.
+pub fn list(layers: &DirHandle) -> io::Result<Vec<TaskId>> {
+    let mut tasks = Vec::new();
+    for entry in layers.list()? {
+        tasks.extend(entry?.name.to_str().and_then(|name| TaskId::parse(name).ok()));
+    }
+    tasks.sort();
+    Ok(tasks)
+}
+
+/// Records that the layer is thrown away, and removes it. One that is in use is left.
+pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> Result<(), LayerError> {
+    let failed = |source| LayerError::Part { part: ".", source };
+    let dir = layers.sub(Path::new(task.as_str())).map_err(|source| {
+        let is_missing = source.kind() == io::ErrorKind::NotFound;
+        if is_missing { LayerError::Missing { name: task.to_string() } } else { failed(source) }
+    })?;
+    if !dir.try_lock().map_err(failed)? {
+        return Err(LayerError::Busy { name: task.to_string() });
+    }
+    record(&Event::LayerDiscarded {}).map_err(failed)?;
+    remove_tree(layers, OsStr::new(task.as_str())).map_err(failed)
 }
 
 fn make_part(dir: &DirHandle, name: &OsStr, over: &Stat) -> io::Result<()> {

@@ -122,6 +122,18 @@ impl DirHandle {
         done(unsafe { libc::fsync(self.raw()) })
     }
 
+    /// Takes the directory for this handle alone, until it is closed everywhere; answers whether it could.
+    ///
+    /// A child that inherits the handle keeps the lock too. Only those who ask for it are held off.
+    pub fn try_lock(&self) -> io::Result<bool> {
+        // SAFETY: the descriptor is held by `self`, and the call touches no memory of ours.
+        match done(unsafe { libc::flock(self.raw(), libc::LOCK_EX | libc::LOCK_NB) }) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until the whole file system that holds the directory is on stable storage.
     pub fn sync_file_system(&self) -> io::Result<()> {
         // SAFETY: the descriptor is held by `self`, and the call touches no memory of ours.
@@ -131,11 +143,6 @@ impl DirHandle {
     /// The value of an extended attribute of the directory itself; absent where the file system has none.
     pub fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         attribute(self.raw(), name)
-    }
-
-    /// The names of the directory's own extended attributes.
-    pub fn attributes(&self) -> io::Result<Vec<Vec<u8>>> {
-        attributes(self.raw())
     }
 
     /// Reads a whole small file; more than `limit_bytes` is an error.
@@ -228,18 +235,4 @@ fn attribute(fd: RawFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     };
     buffer.truncate(length);
     Ok(Some(buffer))
-}
-
-fn attributes(fd: RawFd) -> io::Result<Vec<Vec<u8>>> {
-    // The kernel's ceiling on a list of names.
-    let mut buffer = vec![0_u8; 64 * 1024];
-    // SAFETY: the descriptor is held by the borrowed handle, and the kernel writes at most the given
-    // length, which is the buffer's own.
-    let answer = unsafe { libc::flistxattr(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
-    let Ok(length) = usize::try_from(answer) else {
-        let error = io::Error::last_os_error();
-        return if error.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(Vec::new()) } else { Err(error) };
-    };
-    buffer.truncate(length);
-    Ok(buffer.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
 }

@@ -6,12 +6,11 @@ use crate::files::autorun::{self, Verdict};
 use crate::files::changes::{self, Change, ChangeKind, Node, ReadLimits};
 use crate::files::layer::Layer;
 use crate::files::text::{escape, escape_path};
-use crate::files::{Refusal, depth, hex, split};
+use crate::files::{Refusal, depth, digest, split};
 use fumehood_sys::dirfd::{DirHandle, Kind, Stat, Time};
-use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -359,20 +358,6 @@ fn stays_beneath(link: &Path, target: &Path) -> bool {
 const fn carried(old: u32, new: u32) -> u32 {
     let readers = (old & 0o444) >> 2;
     (old & 0o777 & !readers) | (new & readers)
-}
-
-fn digest(root: &DirHandle, path: &Path) -> io::Result<(String, u64)> {
-    let (mut file, _) = root.read(path)?;
-    let mut hash = Sha256::new();
-    let mut bytes: u64 = 0;
-    let mut buffer = vec![0_u8; 128 * 1024];
-    loop {
-        let read = file.read(&mut buffer)?;
-        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
-        hash.update(chunk);
-        bytes = bytes.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
-    }
-    Ok((hex(hash), bytes))
 }
 
 /// Folders that only held refused files are not made.
