@@ -15,7 +15,7 @@ mod stat;
 
 pub use copy::{CopyError, copy};
 pub use listing::{Entry, Listing};
-pub use ops::RenameMode;
+pub use ops::{DirLock, RenameMode};
 pub use stat::{Kind, Stat, Time};
 
 use std::ffi::{CString, OsStr};

@@ -11,7 +11,7 @@ use super::discard::remove_tree;
 use super::text::{escape_path, unescape_path};
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
-use fumehood_sys::dirfd::{DirHandle, RenameMode, Stat, Time, is_root};
+use fumehood_sys::dirfd::{DirHandle, DirLock, RenameMode, Stat, Time, is_root};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -212,12 +212,12 @@ impl Layer {
         self.dir.sub(Path::new(part)).map_err(|source| LayerError::Part { part, source })
     }
 
-    /// Takes the layer for as long as it (or what was forked since) is open. A run holds it, and so does
-    /// whoever applies or removes it.
-    pub fn lock(&self) -> Result<(), LayerError> {
+    /// Takes the layer until the lock is dropped. A run holds it, and so does whoever applies or removes
+    /// it.
+    pub fn lock(&self) -> Result<DirLock<'_>, LayerError> {
         match self.dir.try_lock() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(LayerError::Busy { name: self.meta.task.to_string() }),
+            Ok(Some(lock)) => Ok(lock),
+            Ok(None) => Err(LayerError::Busy { name: self.meta.task.to_string() }),
             Err(source) => Err(LayerError::Part { part: ".", source }),
         }
     }
@@ -254,9 +254,9 @@ pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> Re
         let is_missing = source.kind() == io::ErrorKind::NotFound;
         if is_missing { LayerError::Missing { name: task.to_string() } } else { failed(source) }
     })?;
-    if !dir.try_lock().map_err(failed)? {
+    let Some(_lock) = dir.try_lock().map_err(failed)? else {
         return Err(LayerError::Busy { name: task.to_string() });
-    }
+    };
     record(&Event::LayerDiscarded {}).map_err(failed)?;
     remove_tree(layers, OsStr::new(task.as_str())).map_err(failed)
 }

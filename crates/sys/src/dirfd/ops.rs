@@ -23,6 +23,22 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// A directory that is held by one handle, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the lock ends when this is dropped"]
+pub struct DirLock<'a>(&'a DirHandle);
+
+// === impl DirLock ===
+
+impl Drop for DirLock<'_> {
+    fn drop(&mut self) {
+        // Said aloud: a child forked meanwhile has the same open directory, and closing ours would leave
+        // the lock with it.
+        // SAFETY: the descriptor is held by the borrowed handle, and the call touches no memory of ours.
+        let _ = unsafe { libc::flock(self.0.raw(), libc::LOCK_UN) };
+    }
+}
+
 // === impl DirHandle ===
 
 impl DirHandle {
@@ -122,14 +138,15 @@ impl DirHandle {
         done(unsafe { libc::fsync(self.raw()) })
     }
 
-    /// Takes the directory for this handle alone, until it is closed everywhere; answers whether it could.
+    /// Takes the directory for this handle alone; `None` while another handle has it.
     ///
-    /// A child that inherits the handle keeps the lock too. Only those who ask for it are held off.
-    pub fn try_lock(&self) -> io::Result<bool> {
+    /// Only those who ask are held off. A child that was forked meanwhile keeps the lock when this
+    /// process dies, and loses it when the lock is dropped here.
+    pub fn try_lock(&self) -> io::Result<Option<DirLock<'_>>> {
         // SAFETY: the descriptor is held by `self`, and the call touches no memory of ours.
         match done(unsafe { libc::flock(self.raw(), libc::LOCK_EX | libc::LOCK_NB) }) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Ok(()) => Ok(Some(DirLock(self))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -169,10 +169,10 @@ fn a_layer_belongs_to_its_workspace() {
     assert_eq!(list(&bench.layers.dir).unwrap(), std::slice::from_ref(&bench.task));
     std::fs::remove_file(bench.layers.at("not-a-layer")).unwrap();
     let used = bench.layer();
-    used.lock().unwrap();
+    let lock = used.lock().unwrap();
     assert!(matches!(bench.layer().lock(), Err(LayerError::Busy { .. })));
     assert!(discard(&bench.layers.dir, &bench.task, &mut no_record).is_err());
-    drop(used);
+    drop(lock);
     discard(&bench.layers.dir, &bench.task, &mut no_record).unwrap();
     assert!(matches!(Layer::open(&bench.layers.dir, &bench.task), Err(LayerError::Missing { .. })));
     assert!(bench.layers.tree().is_empty());
