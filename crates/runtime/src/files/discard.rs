@@ -19,7 +19,7 @@ const ASIDE: &str = ".fumehood-removed-";
 /// Removes `name` of `parent` and all below it. Absence is success.
 ///
 /// It loses its name first: a half-removed layer must never be taken for a small one. What a kill leaves
-/// behind, the next call for the same name or [`sweep`] removes.
+/// behind, the next removal in the same folder, or [`sweep`], removes.
 pub fn remove_tree(parent: &DirHandle, name: &OsStr) -> io::Result<()> {
     let mut aside = OsString::from(ASIDE);
     aside.push(name);
@@ -27,17 +27,27 @@ pub fn remove_tree(parent: &DirHandle, name: &OsStr) -> io::Result<()> {
     let has_aside = empty_out(parent, &aside).is_ok();
     let is_dir = parent.look(name)?.is_some_and(|stat| stat.kind == Kind::Dir);
     if is_dir && has_aside && parent.rename(name, parent, &aside, RenameMode::NoReplace).is_ok() {
-        return empty_out(parent, &aside);
+        // Absent: a sweep of another process was quicker.
+        absent_is_fine(empty_out(parent, &aside))?;
+    } else {
+        empty_out(parent, name)?;
     }
-    empty_out(parent, name)
+    sweep(parent)
 }
 
-/// Removes what removals that were killed left in `parent`. For one who knows that none is under way.
+/// Removes what removals that were killed left in `parent`. One that is under way is left to itself.
 pub fn sweep(parent: &DirHandle) -> io::Result<()> {
-    names(parent)?
-        .iter()
-        .filter(|name| name.as_bytes().starts_with(ASIDE.as_bytes()))
-        .try_for_each(|name| empty_out(parent, name))
+    for name in names(parent)?.iter().filter(|name| name.as_bytes().starts_with(ASIDE.as_bytes())) {
+        let is_free = match parent.sub(Path::new(name)) {
+            Ok(dir) => dir.try_lock()?.is_some(),
+            // Gone meanwhile, or not to be opened as it is.
+            Err(_) => true,
+        };
+        if is_free {
+            absent_is_fine(empty_out(parent, name))?;
+        }
+    }
+    Ok(())
 }
 
 fn empty_out(parent: &DirHandle, name: &OsStr) -> io::Result<()> {
@@ -46,6 +56,8 @@ fn empty_out(parent: &DirHandle, name: &OsStr) -> io::Result<()> {
         return parent.remove_file(name);
     }
     let top = open_unlocked(parent, name)?;
+    // Tells a sweep that this one is looked after. Whoever has the lock already does the same.
+    let _lock = top.try_lock()?;
     let mut moved: u64 = 0;
     for _pass in 0..PASSES {
         let names = names(&top)?;

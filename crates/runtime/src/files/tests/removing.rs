@@ -50,6 +50,11 @@ fn a_removal_that_was_cut_short_is_finished_by_the_next() {
     assert!(place.tree().is_empty());
     place.write(".fumehood-removed-other/upper/x", "");
     place.write("kept", "");
+    let other = place.dir.sub(Path::new(".fumehood-removed-other")).unwrap();
+    let lock = other.try_lock().unwrap();
+    sweep(&place.dir).unwrap();
+    assert!(place.exists(".fumehood-removed-other/upper/x"), "somebody is at it");
+    drop(lock);
     sweep(&place.dir).unwrap();
     assert_eq!(place.tree(), [PathBuf::from("kept")]);
     let long = "n".repeat(255);
