@@ -15,7 +15,7 @@ mod stat;
 
 pub use copy::{CopyError, copy};
 pub use listing::{Entry, Listing};
-pub use ops::RenameMode;
+pub use ops::{DirLock, RenameMode};
 pub use stat::{Kind, Stat, Time};
 
 use std::ffi::{CString, OsStr};
@@ -87,6 +87,14 @@ impl DirHandle {
         leaf(name)?;
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         self.resolve(Path::new(name), flags, u64::from(mode & 0o7777)).map(|fd| FileHandle(File::from(fd)))
+    }
+
+    /// Makes a file that has no name yet, and goes with its handle unless [`FileHandle::name`] gives it one.
+    ///
+    /// Fails where the file system has no such files.
+    pub fn create_unnamed(&self, mode: u32) -> io::Result<FileHandle> {
+        let flags = libc::O_WRONLY | libc::O_TMPFILE;
+        self.resolve(Path::new(""), flags, u64::from(mode & 0o7777)).map(|fd| FileHandle(File::from(fd)))
     }
 
     fn resolve(&self, path: &Path, flags: libc::c_int, mode: u64) -> io::Result<OwnedFd> {

@@ -58,8 +58,11 @@ pub struct Applied {
 /// What would be done, without doing it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preview {
+    /// Never applied, or only when named.
     pub refusals: Vec<Refusal>,
+    /// Changed on the host since the run began.
     pub conflicts: Vec<Refusal>,
+    /// Applied, with something to know.
     pub notes: Vec<Refusal>,
 }
 
@@ -127,6 +130,7 @@ pub fn apply(layer: &Layer, terms: Terms<'_>, record: &mut Record<'_>) -> Result
 
 /// Finishes an application that was cut short, and answers whether there was one.
 pub fn recover(layer: &Layer, record: &mut Record<'_>) -> Result<Option<Applied>, ApplyError> {
+    let _lock = layer.lock()?;
     recover_with(layer, record, &mut |_point| Ok(()))
 }
 
@@ -136,6 +140,7 @@ fn apply_with(
     record: &mut Record<'_>,
     hook: &mut Hook<'_>,
 ) -> Result<Applied, ApplyError> {
+    let _lock = layer.lock()?;
     let before = recover_with(layer, record, hook)?.unwrap_or_default();
     let plan::Plan { steps, preview } = plan::make(layer, terms)?;
     let held = !(preview.refusals.is_empty() && preview.conflicts.is_empty());

@@ -146,7 +146,6 @@ const GIT_PLAIN: &[&str] = &[
     "objects",
     "refs",
     "logs",
-    "branches",
     "gc.log",
 ];
 /// What git executes or follows, wherever in a submodule's folder it is.
@@ -189,6 +188,17 @@ pub fn judge(path: &Path, now: &Node) -> Verdict {
     match ELSEWHERE.iter().find(meets) {
         Some(row) => Verdict::Elsewhere(row.why),
         None => Verdict::Plain,
+    }
+}
+
+/// What the table says of a path that goes with the folder it lies in. Planting is what the table is
+/// about; of what is removed in passing, only a policy and a repository's history matter.
+pub fn judge_loss(path: &Path) -> Verdict {
+    let is_history = path.components().next_back().map(fold).is_some_and(|name| name == ".git");
+    match judge(path, &Node::Gone) {
+        never @ Verdict::Never(_) => never,
+        named @ Verdict::Named(_) if is_history => named,
+        Verdict::Named(_) | Verdict::Elsewhere(_) | Verdict::Plain => Verdict::Plain,
     }
 }
 

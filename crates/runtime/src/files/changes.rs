@@ -62,7 +62,9 @@ pub enum ChangeKind {
 pub enum Node {
     File {
         stat: Stat,
-        /// Whether the kernel copied it up from a file that was there when the layer was made.
+        /// Whether the kernel copied it up from a file that was there when the layer was made, under
+        /// this name or, moved since, another. Only asked where the host's folder is there and the
+        /// file is not.
         copied_up: bool,
     },
     Dir {
@@ -341,11 +343,14 @@ impl Reading<'_> {
             (Some(_other), _) => ChangeKind::TypeChanged,
             (None, _) => ChangeKind::Added,
         };
-        let copied_up = upper.read(Path::new(name)).is_ok_and(|(file, _)| {
-            ["user", "trusted"]
-                .iter()
-                .any(|space| matches!(file.attribute(&format!("{space}.overlay.origin")), Ok(Some(_))))
-        });
+        // Asking opens the file, so only where the answer matters: the host has the folder, not the file.
+        let copied_up = before.is_none()
+            && lower.is_some()
+            && upper.read(Path::new(name)).is_ok_and(|(file, _)| {
+                ["user", "trusted"]
+                    .iter()
+                    .any(|space| matches!(file.attribute(&format!("{space}.overlay.origin")), Ok(Some(_))))
+            });
         self.push(path, kind, Node::File { stat: now, copied_up }, before);
     }
 

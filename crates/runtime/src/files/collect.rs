@@ -2,8 +2,8 @@
 //!
 //! The source is a tree that a guest made and may still be changing; the target is a folder that other
 //! people of the host may be using. Both are walked by handle. A file crosses by streaming it, under
-//! caps, into a temporary name beside its final one, and a rename: under its final name it is whole or
-//! not there. Links, devices, pipes, sockets and hard links never cross; they are listed.
+//! caps, into a file without a name (or a temporary one) and is named at the end: under its final name
+//! it is whole or not there. Links, devices, pipes, sockets and hard links never cross; they are listed.
 //!
 //! **Invariant:** no name of the target is written through: what stands there is replaced when it is a
 //! regular file, and otherwise refused.
@@ -12,7 +12,7 @@ use super::text::escape_path;
 use super::{Record, Refusal, depth, hex, split};
 use fumehood_model::event::Event;
 use fumehood_model::report::Collected;
-use fumehood_sys::dirfd::{CopyError, DirHandle, Kind, RenameMode, Stat, copy};
+use fumehood_sys::dirfd::{CopyError, DirHandle, FileHandle, Kind, RenameMode, Stat, copy};
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -92,6 +92,15 @@ struct Collection<'a, 'r> {
     outcome: Outcome,
     /// Directories still to be walked, the next one last.
     waiting: Vec<PathBuf>,
+}
+
+/// A file under way: without a name where the file system has such files, so that a kill leaves nothing;
+/// else under a temporary name.
+struct Fresh<'a> {
+    dir: &'a DirHandle,
+    file: FileHandle,
+    temp: OsString,
+    named: bool,
 }
 
 /// Whether the walk goes on.
@@ -191,14 +200,23 @@ impl Collection<'_, '_> {
         };
         let target = match self.to.sub(path) {
             Ok(dir) => dir,
-            Err(source) => return Err(CollectError::Write { path: path.to_owned(), source }),
+            Err(source) if path.as_os_str().is_empty() => {
+                return Err(CollectError::Write { path: path.to_owned(), source });
+            }
+            Err(error) => {
+                self.refuse(
+                    path,
+                    format!("its directory in the output folder could not be opened: {error}"),
+                )?;
+                return Ok(Go::On);
+            }
         };
         let mut names = Vec::new();
         for entry in source.list().map_err(|source| CollectError::Read { path: path.to_owned(), source })? {
             let entry = entry.map_err(|source| CollectError::Read { path: path.to_owned(), source })?;
             self.names = self.names.saturating_add(1);
             if self.names > self.limits.names {
-                return self.stop(path, format!("more than {} names to look at", self.limits.names));
+                break;
             }
             names.push(entry.name);
         }
@@ -211,6 +229,9 @@ impl Collection<'_, '_> {
             if let Go::Stop = self.entry(&source, &target, &path.join(&name))? {
                 return Ok(Go::Stop);
             }
+        }
+        if self.names > self.limits.names {
+            return self.stop(path, format!("more than {} names to look at", self.limits.names));
         }
         Ok(Go::On)
     }
@@ -296,72 +317,99 @@ impl Collection<'_, '_> {
             self.refuse(path, format!("a {} of this name is in the output folder", there.kind.word()))?;
             return Ok(Go::On);
         }
-        let temp = temporary(self.entries);
-        // A leftover of a collection that was killed. Nobody else makes such names.
-        if let Err(error) = target.remove_file(&temp)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(failed(error));
-        }
-        let written = target.create_new(&temp, (stat.mode & 0o777) | 0o400).map_err(failed)?;
-        let answer = self.stream((&content, &written), (target, &temp), path, limit);
-        if !matches!(answer, Ok(true)) {
-            // The first failure is the one to tell; the temporary name goes in any case.
-            let _ = target.remove_file(&temp);
-        }
-        answer.map(|_crossed| Go::On)
+        let mut fresh = Fresh::make(target, self.entries, (stat.mode & 0o777) | 0o400).map_err(failed)?;
+        self.stream(&content, &mut fresh, path, limit)?;
+        Ok(Go::On)
     }
 
-    /// Streams, records, and gives the file its final name. Answers whether it crossed.
+    /// Streams, records, and gives the file its final name.
     fn stream(
         &mut self,
-        (content, written): (&fumehood_sys::dirfd::FileHandle, &fumehood_sys::dirfd::FileHandle),
-        (target, temp): (&DirHandle, &OsStr),
+        content: &FileHandle,
+        fresh: &mut Fresh<'_>,
         path: &Path,
         limit: u64,
-    ) -> Result<bool, CollectError> {
-        let Some((_, name)) = split(path) else { return Ok(false) };
+    ) -> Result<(), CollectError> {
+        let Some((_, name)) = split(path) else { return Ok(()) };
         let mut hash = Sha256::new();
         let (started, time) = (self.started, self.limits.time);
         let mut watch = |bytes: &[u8]| {
             hash.update(bytes);
             started.elapsed() <= time
         };
-        let bytes = match copy(content, written, limit, &mut watch) {
+        let bytes = match copy(content, &fresh.file, limit, &mut watch) {
             Ok(bytes) => bytes,
             Err(CopyError::TooLarge { limit_bytes }) => {
-                self.refuse(path, format!("grew past {limit_bytes} bytes while it was read"))?;
-                return Ok(false);
+                return self.refuse(path, format!("grew past {limit_bytes} bytes while it was read"));
             }
             Err(CopyError::Stopped) => {
-                self.refuse(path, format!("collecting took more than {} s", time.as_secs()))?;
-                return Ok(false);
+                return self.refuse(path, format!("collecting took more than {} s", time.as_secs()));
             }
-            Err(CopyError::Read(error)) => {
-                self.refuse(path, format!("could not be read: {error}"))?;
-                return Ok(false);
-            }
+            Err(CopyError::Read(error)) => return self.refuse(path, format!("could not be read: {error}")),
             Err(CopyError::Write(source)) => {
                 return Err(CollectError::Write { path: path.to_owned(), source });
             }
         };
         let event = Event::FileOut { path: escape_path(path), bytes, sha256: hex(hash) };
         (self.record)(&event).map_err(|source| CollectError::Record { path: path.to_owned(), source })?;
-        target
-            .rename(temp, target, name, RenameMode::Replace)
-            .map_err(|source| CollectError::Write { path: path.to_owned(), source })?;
+        fresh.put(name).map_err(|source| CollectError::Write { path: path.to_owned(), source })?;
         self.entries += 1;
         self.outcome.collected.files += 1;
         self.outcome.collected.bytes = self.outcome.collected.bytes.saturating_add(bytes);
-        Ok(true)
+        Ok(())
+    }
+}
+
+// === impl Fresh ===
+
+impl<'a> Fresh<'a> {
+    fn make(dir: &'a DirHandle, number: u64, mode: u32) -> io::Result<Self> {
+        let temp = OsString::from(format!(".fumehood-out-{}-{number}", std::process::id()));
+        match dir.create_unnamed(mode) {
+            Ok(file) => Ok(Self { dir, file, temp, named: false }),
+            // A file system without such files. Any other obstacle is met again, and told.
+            Err(_cannot) => {
+                remove_leftover(dir, &temp)?;
+                let file = dir.create_new(&temp, mode)?;
+                Ok(Self { dir, file, temp, named: true })
+            }
+        }
+    }
+
+    /// Gives the file its final name, in place of what has it.
+    fn put(&mut self, name: &OsStr) -> io::Result<()> {
+        if !self.named {
+            match self.file.name(self.dir, name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                done @ (Ok(()) | Err(_)) => return done,
+            }
+            remove_leftover(self.dir, &self.temp)?;
+            self.file.name(self.dir, &self.temp)?;
+            self.named = true;
+        }
+        self.dir.rename(&self.temp, self.dir, name, RenameMode::Replace)?;
+        self.named = false;
+        Ok(())
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        if self.named {
+            // The failure that led here is the one to tell.
+            let _ = self.dir.remove_file(&self.temp);
+        }
+    }
+}
+
+/// Removes what a collection that was killed left. Nobody else makes such names.
+fn remove_leftover(dir: &DirHandle, temp: &OsStr) -> io::Result<()> {
+    match dir.remove_file(temp) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
 fn too_large(size: u64, limit: u64) -> String {
     format!("{size} bytes long; {limit} bytes are left of the limit")
-}
-
-/// Where a file is written before it has its name. A process of its own makes each number once.
-fn temporary(number: u64) -> OsString {
-    OsString::from(format!(".fumehood-out-{}-{number}", std::process::id()))
 }

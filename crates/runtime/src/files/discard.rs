@@ -7,19 +7,57 @@
 use fumehood_sys::dirfd::{DirHandle, Kind, RenameMode};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// A pass removes one level, so this is the depth that is removed at one go. A tree that is still not
 /// empty then is being written to while it is removed.
 const PASSES: u32 = 1 << 20;
+/// How the name of a tree that is being removed starts.
+const ASIDE: &str = ".fumehood-removed-";
 
 /// Removes `name` of `parent` and all below it. Absence is success.
+///
+/// It loses its name first: a half-removed layer must never be taken for a small one. What a kill leaves
+/// behind, the next removal in the same folder, or [`sweep`], removes.
 pub fn remove_tree(parent: &DirHandle, name: &OsStr) -> io::Result<()> {
+    let mut aside = OsString::from(ASIDE);
+    aside.push(name);
+    // Too long a name fails here, and is then removed where it is.
+    let has_aside = empty_out(parent, &aside).is_ok();
+    let is_dir = parent.look(name)?.is_some_and(|stat| stat.kind == Kind::Dir);
+    if is_dir && has_aside && parent.rename(name, parent, &aside, RenameMode::NoReplace).is_ok() {
+        // Absent: a sweep of another process was quicker.
+        absent_is_fine(empty_out(parent, &aside))?;
+    } else {
+        empty_out(parent, name)?;
+    }
+    sweep(parent)
+}
+
+/// Removes what removals that were killed left in `parent`. One that is under way is left to itself.
+pub fn sweep(parent: &DirHandle) -> io::Result<()> {
+    for name in names(parent)?.iter().filter(|name| name.as_bytes().starts_with(ASIDE.as_bytes())) {
+        let is_free = match parent.sub(Path::new(name)) {
+            Ok(dir) => dir.try_lock()?.is_some(),
+            // Gone meanwhile, or not to be opened as it is.
+            Err(_) => true,
+        };
+        if is_free {
+            absent_is_fine(empty_out(parent, name))?;
+        }
+    }
+    Ok(())
+}
+
+fn empty_out(parent: &DirHandle, name: &OsStr) -> io::Result<()> {
     let Some(stat) = parent.look(name)? else { return Ok(()) };
     if stat.kind != Kind::Dir {
         return parent.remove_file(name);
     }
     let top = open_unlocked(parent, name)?;
+    // Tells a sweep that this one is looked after. Whoever has the lock already does the same.
+    let _lock = top.try_lock()?;
     let mut moved: u64 = 0;
     for _pass in 0..PASSES {
         let names = names(&top)?;
@@ -67,7 +105,7 @@ fn move_up(dir: &DirHandle, name: &OsStr, top: &DirHandle, moved: &mut u64) -> i
 }
 
 fn moved_name(number: u64) -> OsString {
-    OsString::from(format!(".fumehood-removed-{number}"))
+    OsString::from(format!("{ASIDE}{number}"))
 }
 
 fn names(dir: &DirHandle) -> io::Result<Vec<OsString>> {

@@ -6,10 +6,12 @@
 //! ```
 
 use super::Record;
+use super::changes::{self, ChangeList, ReadError, ReadLimits};
+use super::discard::remove_tree;
 use super::text::{escape_path, unescape_path};
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
-use fumehood_sys::dirfd::{DirHandle, RenameMode, Stat, Time, is_root};
+use fumehood_sys::dirfd::{DirHandle, DirLock, RenameMode, Stat, Time, is_root};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -72,7 +74,11 @@ pub enum LayerError {
     },
     #[error("`{}` is not the folder that the layer was made over", escape_path(path))]
     OtherWorkspace { path: PathBuf },
-    #[error("open `{part}` of the layer")]
+    #[error("the layer `{name}` is in use by a run or another command")]
+    Busy { name: String },
+    #[error("read the layer")]
+    Read(#[from] ReadError),
+    #[error("work on `{part}` of the layer")]
     Part {
         part: &'static str,
         #[source]
@@ -103,7 +109,7 @@ impl LayerMeta {
 impl Layer {
     /// Makes `layers/ID` over an open workspace folder.
     ///
-    /// `workspace` is where `source` was opened. As root the two folders get the workspace's owner, so
+    /// `workspace` is the absolute path where `source` was opened. As root the two folders get the workspace's owner, so
     /// that an idmapped overlay writes files that belong to that user; the mode is the workspace's.
     pub fn create(
         layers: &DirHandle,
@@ -114,8 +120,25 @@ impl Layer {
         let name = task.as_str();
         let failed = |source| LayerError::Make { name: name.to_owned(), source };
         layers.make_dir(OsStr::new(name), 0o700).map_err(failed)?;
-        let dir = layers.sub(Path::new(name)).map_err(failed)?;
-        Self::create_in(dir, task, workspace, source)
+        let made = layers
+            .sub(Path::new(name))
+            .map_err(failed)
+            .and_then(|dir| Self::create_in(dir, task, workspace, source));
+        if made.is_err() {
+            // The first failure is the one to tell.
+            let _ = remove_tree(layers, OsStr::new(name));
+        }
+        made
+    }
+
+    /// Starts the layer anew, empty and as of now: what a session does once its layer was applied.
+    pub fn renew(self, source: &DirHandle) -> Result<Self, LayerError> {
+        let Self { dir, meta } = self;
+        for part in [UPPER, WORK] {
+            remove_tree(&dir, OsStr::new(part))
+                .map_err(|source| LayerError::Make { name: meta.task.to_string(), source })?;
+        }
+        Self::create_in(dir, &meta.task, &meta.workspace(), source)
     }
 
     /// As [`Layer::create`], in an open folder that a session keeps.
@@ -189,6 +212,21 @@ impl Layer {
         self.dir.sub(Path::new(part)).map_err(|source| LayerError::Part { part, source })
     }
 
+    /// Takes the layer until the lock is dropped. A run holds it, and so does whoever applies or removes
+    /// it.
+    pub fn lock(&self) -> Result<DirLock<'_>, LayerError> {
+        match self.dir.try_lock() {
+            Ok(Some(lock)) => Ok(lock),
+            Ok(None) => Err(LayerError::Busy { name: self.meta.task.to_string() }),
+            Err(source) => Err(LayerError::Part { part: ".", source }),
+        }
+    }
+
+    /// What it changes. Costs what was written, whatever the size of the workspace.
+    pub fn changes(&self) -> Result<ChangeList, LayerError> {
+        Ok(changes::read(&self.upper()?, &self.workspace()?, ReadLimits::default())?)
+    }
+
     /// Opens the host folder, and refuses another one in its place.
     pub fn workspace(&self) -> Result<DirHandle, LayerError> {
         let path = self.meta.workspace();
@@ -199,14 +237,36 @@ impl Layer {
     }
 }
 
-/// Records that the layer is thrown away, and removes it.
-pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> io::Result<()> {
-    record(&Event::LayerDiscarded {})?;
-    super::discard::remove_tree(layers, OsStr::new(task.as_str()))
+/// The layers there are, the youngest last. What is not named as a task is passed over.
+pub fn list(layers: &DirHandle) -> io::Result<Vec<TaskId>> {
+    let mut tasks = Vec::new();
+    for entry in layers.list()? {
+        tasks.extend(entry?.name.to_str().and_then(|name| TaskId::parse(name).ok()));
+    }
+    tasks.sort();
+    Ok(tasks)
+}
+
+/// Records that the layer is thrown away, and removes it. One that is in use is left.
+pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> Result<(), LayerError> {
+    let failed = |source| LayerError::Part { part: ".", source };
+    let dir = layers.sub(Path::new(task.as_str())).map_err(|source| {
+        let is_missing = source.kind() == io::ErrorKind::NotFound;
+        if is_missing { LayerError::Missing { name: task.to_string() } } else { failed(source) }
+    })?;
+    let Some(_lock) = dir.try_lock().map_err(failed)? else {
+        return Err(LayerError::Busy { name: task.to_string() });
+    };
+    record(&Event::LayerDiscarded {}).map_err(failed)?;
+    remove_tree(layers, OsStr::new(task.as_str())).map_err(failed)
 }
 
 fn make_part(dir: &DirHandle, name: &OsStr, over: &Stat) -> io::Result<()> {
-    dir.make_dir(name, 0o700)?;
+    match dir.make_dir(name, 0o700) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        // A folder left by a start that was cut short; opened below without following a link.
+        Ok(()) | Err(_) => {}
+    }
     let part = dir.sub(Path::new(name))?;
     if is_root() {
         part.set_owner(over.uid, over.gid)?;

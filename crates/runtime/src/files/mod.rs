@@ -20,9 +20,10 @@ mod lines;
 pub mod text;
 
 use fumehood_model::event::Event;
+use fumehood_sys::dirfd::DirHandle;
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Writes one event into the record. Called before the act; its error stops the act.
@@ -58,6 +59,21 @@ fn split(path: &Path) -> Option<(&Path, &OsStr)> {
 /// How many components a relative path has.
 fn depth(path: &Path) -> usize {
     path.components().count()
+}
+
+/// The digest and the length of a regular file.
+fn digest(root: &DirHandle, path: &Path) -> io::Result<(String, u64)> {
+    let (mut file, _) = root.read(path)?;
+    let mut hash = Sha256::new();
+    let mut bytes: u64 = 0;
+    let mut buffer = vec![0_u8; 128 * 1024];
+    loop {
+        let read = file.read(&mut buffer)?;
+        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
+        hash.update(chunk);
+        bytes = bytes.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+    }
+    Ok((hex(hash), bytes))
 }
 
 /// The digest as 64 lower-case hexadecimal digits.

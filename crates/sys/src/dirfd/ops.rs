@@ -23,6 +23,22 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// A directory that is held by one handle, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the lock ends when this is dropped"]
+pub struct DirLock<'a>(&'a DirHandle);
+
+// === impl DirLock ===
+
+impl Drop for DirLock<'_> {
+    fn drop(&mut self) {
+        // Said aloud: a child forked meanwhile has the same open directory, and closing ours would leave
+        // the lock with it.
+        // SAFETY: the descriptor is held by the borrowed handle, and the call touches no memory of ours.
+        let _ = unsafe { libc::flock(self.0.raw(), libc::LOCK_UN) };
+    }
+}
+
 // === impl DirHandle ===
 
 impl DirHandle {
@@ -122,6 +138,19 @@ impl DirHandle {
         done(unsafe { libc::fsync(self.raw()) })
     }
 
+    /// Takes the directory for this handle alone; `None` while another handle has it.
+    ///
+    /// Only those who ask are held off. A child that was forked meanwhile keeps the lock when this
+    /// process dies, and loses it when the lock is dropped here.
+    pub fn try_lock(&self) -> io::Result<Option<DirLock<'_>>> {
+        // SAFETY: the descriptor is held by `self`, and the call touches no memory of ours.
+        match done(unsafe { libc::flock(self.raw(), libc::LOCK_EX | libc::LOCK_NB) }) {
+            Ok(()) => Ok(Some(DirLock(self))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until the whole file system that holds the directory is on stable storage.
     pub fn sync_file_system(&self) -> io::Result<()> {
         // SAFETY: the descriptor is held by `self`, and the call touches no memory of ours.
@@ -131,11 +160,6 @@ impl DirHandle {
     /// The value of an extended attribute of the directory itself; absent where the file system has none.
     pub fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         attribute(self.raw(), name)
-    }
-
-    /// The names of the directory's own extended attributes.
-    pub fn attributes(&self) -> io::Result<Vec<Vec<u8>>> {
-        attributes(self.raw())
     }
 
     /// Reads a whole small file; more than `limit_bytes` is an error.
@@ -155,6 +179,23 @@ impl DirHandle {
 // === impl FileHandle ===
 
 impl FileHandle {
+    /// Gives a file that has no name one. Fails with `AlreadyExists` when the name is taken.
+    pub fn name(&self, dir: &DirHandle, name: &OsStr) -> io::Result<()> {
+        let name = leaf(name)?;
+        let by_number = CString::new(format!("/proc/self/fd/{}", self.raw()))?;
+        // SAFETY: the directory's descriptor is held by `dir`; both texts are NUL-terminated and outlive
+        // the call. The link followed is the kernel's own to the file that `self` holds.
+        done(unsafe {
+            libc::linkat(
+                libc::AT_FDCWD,
+                by_number.as_ptr(),
+                dir.raw(),
+                name.as_ptr(),
+                libc::AT_SYMLINK_FOLLOW,
+            )
+        })
+    }
+
     /// Sets the permission bits. The umask does not apply.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         set_mode(self.raw(), mode)
@@ -211,18 +252,4 @@ fn attribute(fd: RawFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     };
     buffer.truncate(length);
     Ok(Some(buffer))
-}
-
-fn attributes(fd: RawFd) -> io::Result<Vec<Vec<u8>>> {
-    // The kernel's ceiling on a list of names.
-    let mut buffer = vec![0_u8; 64 * 1024];
-    // SAFETY: the descriptor is held by the borrowed handle, and the kernel writes at most the given
-    // length, which is the buffer's own.
-    let answer = unsafe { libc::flistxattr(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
-    let Ok(length) = usize::try_from(answer) else {
-        let error = io::Error::last_os_error();
-        return if error.raw_os_error() == Some(libc::EOPNOTSUPP) { Ok(Vec::new()) } else { Err(error) };
-    };
-    buffer.truncate(length);
-    Ok(buffer.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
 }

@@ -94,6 +94,17 @@ fn renames_do_what_they_say() {
 }
 
 #[test]
+fn a_file_without_a_name_goes_or_gets_one() {
+    let (temp, handle) = dir();
+    drop(handle.create_unnamed(0o644).unwrap());
+    assert_eq!(handle.list().unwrap().count(), 0);
+    let file = handle.create_unnamed(0o600).unwrap();
+    file.name(&handle, name("a")).unwrap();
+    assert_eq!(file.name(&handle, name("a")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    assert!(temp.path().join("a").is_file());
+}
+
+#[test]
 fn unlock_never_touches_where_a_link_leads() {
     use std::os::unix::fs::PermissionsExt;
     let (temp, handle) = dir();

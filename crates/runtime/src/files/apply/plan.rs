@@ -6,12 +6,11 @@ use crate::files::autorun::{self, Verdict};
 use crate::files::changes::{self, Change, ChangeKind, Node, ReadLimits};
 use crate::files::layer::Layer;
 use crate::files::text::{escape, escape_path};
-use crate::files::{Refusal, depth, hex, split};
+use crate::files::{Refusal, depth, digest, split};
 use fumehood_sys::dirfd::{DirHandle, Kind, Stat, Time};
-use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -19,6 +18,8 @@ use std::path::{Component, Path, PathBuf};
 const RESERVED: &[u8] = b".fumehood-";
 /// Names of a directory that is removed, all levels together.
 const REMOVED_NAMES: usize = 2_000_000;
+/// Bytes of all files together, holes included: a sparse file costs the guest nothing and us its length.
+const APPLY_BYTES: u64 = 64 << 30;
 
 /// The steps, in order, and what is held back.
 pub(super) struct Plan {
@@ -35,6 +36,8 @@ struct Planning<'a> {
     held: HashSet<PathBuf>,
     first: Vec<Step>,
     last: Vec<Step>,
+    /// What is left of [`APPLY_BYTES`].
+    bytes_left: u64,
     preview: Preview,
 }
 
@@ -49,6 +52,7 @@ pub(super) fn make(layer: &Layer, terms: Terms<'_>) -> Result<Plan, ApplyError> 
         held: HashSet::new(),
         first: Vec::new(),
         last: Vec::new(),
+        bytes_left: APPLY_BYTES,
         preview: Preview { refusals: list.unread, ..Preview::default() },
     };
     for change in &list.changes {
@@ -157,7 +161,11 @@ impl Planning<'_> {
             {
                 None
             }
-            (Node::File { copied_up: true, .. } | Node::Dir { copied_up: true, .. }, None) => {
+            // It was moved here inside, or it was here and was removed on the host. While the host's
+            // folder is as it was, nothing was removed from it.
+            (Node::File { copied_up: true, .. } | Node::Dir { copied_up: true, .. }, None)
+                if self.folder_changed(&change.path) =>
+            {
                 Some("removed on the host since the run began")
             }
             (_, Some(there)) if there.kind != Kind::Dir && there.ctime > self.started => {
@@ -165,6 +173,11 @@ impl Planning<'_> {
             }
             (_, Some(_) | None) => None,
         }
+    }
+
+    fn folder_changed(&self, path: &Path) -> bool {
+        let folder = split(path).and_then(|(folder, _)| self.workspace.sub(folder).ok());
+        folder.is_some_and(|folder| folder.stat().map_or(true, |stat| stat.ctime > self.started))
     }
 
     fn gone(&mut self, change: &Change) {
@@ -196,7 +209,8 @@ impl Planning<'_> {
                         );
                         return false;
                     }
-                    let guard = autorun::judge(below, &Node::Gone);
+                    // What is removed runs nothing; a policy and a history are not lost in passing.
+                    let guard = autorun::judge_loss(below);
                     let named = covers(self.terms.allow, below) || covers(self.terms.allow, path);
                     if matches!(guard, Verdict::Never(_)) || (matches!(guard, Verdict::Named(_)) && !named) {
                         self.refuse(
@@ -289,6 +303,13 @@ impl Planning<'_> {
                 _ => self.note(path, "only the execute bits of a mode are carried over"),
             };
         }
+        if stat.size > self.bytes_left {
+            return self.refuse(
+                path,
+                format!("{} bytes long; an application brings {APPLY_BYTES} bytes at most", stat.size),
+            );
+        }
+        self.bytes_left -= stat.size;
         let (sha256, bytes) = match digest(&self.upper, path) {
             Ok(found) => found,
             Err(error) => return self.refuse(path, format!("could not be read in the layer: {error}")),
@@ -339,29 +360,20 @@ const fn carried(old: u32, new: u32) -> u32 {
     (old & 0o777 & !readers) | (new & readers)
 }
 
-fn digest(root: &DirHandle, path: &Path) -> io::Result<(String, u64)> {
-    let (mut file, _) = root.read(path)?;
-    let mut hash = Sha256::new();
-    let mut bytes: u64 = 0;
-    let mut buffer = vec![0_u8; 128 * 1024];
-    loop {
-        let read = file.read(&mut buffer)?;
-        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
-        hash.update(chunk);
-        bytes = bytes.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
-    }
-    Ok((hex(hash), bytes))
-}
-
 /// Folders that only held refused files are not made.
 fn drop_needless_folders(steps: &mut Vec<Step>) {
-    let paths: Vec<(PathBuf, bool)> =
-        steps.iter().filter_map(|step| Some((step.path().ok()?, step.act == Act::MakeDir {}))).collect();
-    let is_guarded = |path: &Path| path.iter().any(|part| part.as_bytes().starts_with(b"."));
-    let needed = |path: &Path| paths.iter().any(|(other, is_dir)| !is_dir && other.starts_with(path));
+    let mut needed: HashSet<PathBuf> = HashSet::new();
+    for path in steps.iter().filter(|step| step.act != Act::MakeDir {}).filter_map(|step| step.path().ok()) {
+        for above in path.ancestors().skip(1) {
+            // The rest of the way up is there already.
+            if !needed.insert(above.to_owned()) {
+                break;
+            }
+        }
+    }
     steps.retain(|step| {
         step.act != (Act::MakeDir {})
-            || step.path().is_ok_and(|path| !is_guarded(&path) || plain_folder(&path) || needed(&path))
+            || step.path().is_ok_and(|path| plain_folder(&path) || needed.contains(&path))
     });
 }
 

@@ -4,7 +4,7 @@ use super::journal::{self, Act, Print, Step};
 use super::{Applied, ApplyError, Hook, Point};
 use crate::files::layer::Layer;
 use crate::files::text::{escape, unescape_path};
-use crate::files::{Record, Refusal, hex, split};
+use crate::files::{Record, Refusal, digest, hex, split};
 use fumehood_model::event::Event;
 use fumehood_sys::dirfd::{
     CopyError, DirHandle, FileHandle, Kind, RenameMode, Stat, Time, copy, is_link_in_the_way, is_root,
@@ -159,11 +159,7 @@ impl Taking<'_, '_, '_> {
             (Act::Write { sha256, bytes, .. }, Some(stat))
                 if stat.kind == Kind::File && stat.size == *bytes =>
             {
-                if digest(dir, name)? == *sha256 {
-                    Found::Done
-                } else {
-                    Found::Other
-                }
+                if digest(dir, Path::new(name))?.0 == *sha256 { Found::Done } else { Found::Other }
             }
             (Act::Link { target }, Some(stat)) if stat.kind == Kind::Link => {
                 if escape(dir.read_link(name)?.as_bytes()) == *target { Found::Done } else { Found::Other }
@@ -288,6 +284,10 @@ impl Place<'_> {
 
 /// A step whose folder is not there, or is no folder: nothing to remove, nowhere to write.
 fn missing_folder(step: &Step, error: io::Error) -> Result<Found, Failure> {
+    if error.kind() == io::ErrorKind::CrossesDevices {
+        // Another file system is mounted there, which the layer never saw.
+        return Ok(Found::Other);
+    }
     let gone = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         || is_link_in_the_way(&error);
     match &step.act {
@@ -314,18 +314,6 @@ fn is_the_hosts(error: &io::Error) -> bool {
 
 fn swapped() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, "it changed on the host while it was applied")
-}
-
-fn digest(dir: &DirHandle, name: &OsStr) -> io::Result<String> {
-    let (mut file, _) = dir.read(Path::new(name))?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0_u8; 128 * 1024];
-    loop {
-        let read = io::Read::read(&mut file, &mut buffer)?;
-        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
-        hash.update(chunk);
-    }
-    Ok(hex(hash))
 }
 
 const fn word(step: &Step) -> &'static str {

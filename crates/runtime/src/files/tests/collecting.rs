@@ -131,6 +131,7 @@ fn ceilings_stop_what_has_no_end() {
     let looked = CollectLimits { names: 20, ..limits() };
     let outcome = collect(&from.dir, &Place::new().dir, looked, &mut no_record).unwrap();
     assert!(outcome.refusals[0].why.contains("20 names"));
+    assert_eq!(outcome.collected.files, 20);
     let bytes = CollectLimits { bytes: 7, ..limits() };
     let to = Place::new();
     assert_eq!(collect(&from.dir, &to.dir, bytes, &mut no_record).unwrap().collected.bytes, 7);

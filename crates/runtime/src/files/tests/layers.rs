@@ -1,7 +1,17 @@
 use super::*;
-use crate::files::changes::{Change, ChangeKind, ChangeList, ReadLimits, read};
-use crate::files::layer::{Layer, LayerError, discard};
+use crate::files::changes::{Change, ChangeKind, ChangeList};
+use crate::files::discard::remove_tree;
+use crate::files::layer::{Layer, LayerError, discard, list};
 use fumehood_model::id::TaskId;
+use fumehood_sys::dirfd::is_root;
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // The overlay leaves a folder that its owner can not read; the temporary folder's own removal
+        // would stop there.
+        remove_tree(&self.layers.dir, OsStr::new(self.task.as_str())).unwrap();
+    }
+}
 
 /// A workspace, a layer over it, and a way to write to it as a guest would.
 pub(in crate::files) struct Bench {
@@ -31,8 +41,10 @@ impl Bench {
         let mount = "lower=$1 layer=$2 merged=$3 script=$4; \
              mount -t overlay overlay -o userxattr,lowerdir=\"$lower\",upperdir=\"$layer/upper\",workdir=\"$layer/work\" \"$merged\"; \
              cd \"$merged\"; eval \"$script\"";
+        // An ordinary user mounts in a user namespace, as it does for a sandbox.
+        let spaces = if is_root() { "-m" } else { "-rm" };
         let status = Command::new("unshare")
-            .args(["-m", "sh", "-ec", mount, "sh"])
+            .args([spaces, "sh", "-ec", mount, "sh"])
             .args([self.workspace.temp.path(), layer.as_path(), merged.temp.path()])
             .arg(script)
             .status()
@@ -41,8 +53,7 @@ impl Bench {
     }
 
     pub(in crate::files) fn list(&self) -> ChangeList {
-        let layer = self.layer();
-        read(&layer.upper().unwrap(), &layer.workspace().unwrap(), ReadLimits::default()).unwrap()
+        self.layer().changes().unwrap()
     }
 
     /// `A path`, `M path` and so on.
@@ -147,12 +158,21 @@ fn a_layer_belongs_to_its_workspace() {
     assert_eq!((facts.uid(), facts.gid(), mode_of(&upper)), (4321, 4322, 0o750));
     assert_eq!(bench.layer().meta.workspace(), bench.workspace.temp.path());
 
+    assert!(bench.layer().renew(&bench.workspace.dir).unwrap().workspace().is_ok());
     let moved = bench.workspace.temp.path().with_extension("moved");
     std::fs::rename(bench.workspace.temp.path(), &moved).unwrap();
     std::fs::create_dir(bench.workspace.temp.path()).unwrap();
     assert!(matches!(bench.layer().workspace(), Err(LayerError::OtherWorkspace { .. })));
     std::fs::remove_dir_all(moved).unwrap();
 
+    bench.layers.write("not-a-layer", "");
+    assert_eq!(list(&bench.layers.dir).unwrap(), std::slice::from_ref(&bench.task));
+    std::fs::remove_file(bench.layers.at("not-a-layer")).unwrap();
+    let used = bench.layer();
+    let lock = used.lock().unwrap();
+    assert!(matches!(bench.layer().lock(), Err(LayerError::Busy { .. })));
+    assert!(discard(&bench.layers.dir, &bench.task, &mut no_record).is_err());
+    drop(lock);
     discard(&bench.layers.dir, &bench.task, &mut no_record).unwrap();
     assert!(matches!(Layer::open(&bench.layers.dir, &bench.task), Err(LayerError::Missing { .. })));
     assert!(bench.layers.tree().is_empty());

@@ -1,5 +1,5 @@
 use super::*;
-use crate::files::discard::remove_tree;
+use crate::files::discard::{remove_tree, sweep};
 use std::os::unix::fs::symlink;
 
 #[test]
@@ -39,6 +39,28 @@ fn depth_and_width_cost_two_descriptors() {
     }
     remove_tree(&place.dir, OsStr::new("layer")).unwrap();
     assert!(place.tree().is_empty());
+}
+
+#[test]
+fn a_removal_that_was_cut_short_is_finished_by_the_next() {
+    let place = Place::new();
+    place.write(".fumehood-removed-layer/upper/x", "");
+    place.write("layer/upper/y", "");
+    remove_tree(&place.dir, OsStr::new("layer")).unwrap();
+    assert!(place.tree().is_empty());
+    place.write(".fumehood-removed-other/upper/x", "");
+    place.write("kept", "");
+    let other = place.dir.sub(Path::new(".fumehood-removed-other")).unwrap();
+    let lock = other.try_lock().unwrap();
+    sweep(&place.dir).unwrap();
+    assert!(place.exists(".fumehood-removed-other/upper/x"), "somebody is at it");
+    drop(lock);
+    sweep(&place.dir).unwrap();
+    assert_eq!(place.tree(), [PathBuf::from("kept")]);
+    let long = "n".repeat(255);
+    place.write(format!("{long}/x"), "");
+    remove_tree(&place.dir, OsStr::new(&long)).unwrap();
+    assert_eq!(place.tree(), [PathBuf::from("kept")]);
 }
 
 #[test]
