@@ -62,6 +62,7 @@ fn all(mut wrong: Vec<Refusal>) -> Result<(), Refusal> {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the standard library may add kinds")]
 fn flaw(flag: &str, path: &Path, wanted: Wanted) -> Option<Refusal> {
     let named = format!("`{flag} {}`", path.display());
     let refuse = |what: &str, remedy: String| Some(Refusal::new(STEP, format!("{named}: {what}"), remedy));
@@ -84,7 +85,7 @@ fn flaw(flag: &str, path: &Path, wanted: Wanted) -> Option<Refusal> {
                     "the links lead in a circle",
                     format!("see `namei {}`, name the target", path.display()),
                 ),
-                _other_kind => refuse(&error.to_string(), "name another path".to_owned()),
+                _ => refuse(&error.to_string(), "name another path".to_owned()),
             };
         }
     };

@@ -11,8 +11,13 @@ pub(crate) fn say(text: &str) {
 
 /// Writes `text` to standard output as it is.
 pub(crate) fn say_raw(text: &str) {
+    say_bytes(text.as_bytes());
+}
+
+/// Writes bytes to standard output as they are.
+pub(crate) fn say_bytes(bytes: &[u8]) {
     let mut stream = io::stdout().lock();
-    settle(stream.write_all(text.as_bytes()).and_then(|()| stream.flush()));
+    settle(stream.write_all(bytes).and_then(|()| stream.flush()));
 }
 
 /// Writes one value as one line of JSON to standard output.

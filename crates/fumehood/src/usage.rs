@@ -20,6 +20,7 @@ pub(crate) enum Unparsed {
 }
 
 /// Reads the words after `fumehood NAME`.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library may add kinds")]
 pub(crate) fn parse<A: CommandFactory + FromArgMatches>(
     name: &str,
     words: Vec<OsString>,
@@ -114,6 +115,7 @@ fn refusal(name: &str, error: &clap::Error) -> Refusal {
     Refusal::new(STEP, why, remedy)
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library may add kinds")]
 fn plain(value: &ContextValue) -> String {
     match value {
         ContextValue::String(text) => text.clone(),

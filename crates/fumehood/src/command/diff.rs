@@ -1,10 +1,11 @@
 //! `fumehood diff`: what a run changed in its copy of the workspace.
 
-use crate::layers::{Meant, Picked};
+use crate::layers::{self, Meant, Picked};
 use crate::refusal::Refusal;
 use crate::{screen, usage};
 use clap::Parser;
 use fumehood_runtime::files::changes::{Change, ChangeKind, ChangeList};
+use fumehood_runtime::files::diff::{Detail, show};
 use fumehood_runtime::files::text::escape_path;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,12 +16,15 @@ use std::process::ExitCode;
 struct Args {
     #[command(flatten)]
     meant: Meant,
+    /// Name the paths alone, not the lines that changed
+    #[arg(long)]
+    paths: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-const EXAMPLES: &str = "A added, M modified, P other permissions, T another kind, D deleted.
+const EXAMPLES: &str = "A added, M modified, X other permissions, T another kind, D deleted.
 
 Examples:
   fumehood diff                       the latest run that changed something
@@ -47,12 +51,10 @@ fn attempt(args: &Args) -> Result<(), Refusal> {
         screen::say_json(&json(&picked, &list));
         return Ok(());
     }
-    for change in &list.changes {
-        screen::say(&format!("{} {}", letter(change), escape_path(&change.path)));
-    }
-    for left in &list.unread {
-        screen::tell(&format!("? {}: {}", escape_path(&left.path), left.why));
-    }
+    let detail = if args.paths { Detail::Paths } else { Detail::Lines };
+    let mut text = Vec::new();
+    show(&picked.layer, &list, detail, &mut text).map_err(|error| layers::failed(&error))?;
+    screen::say_bytes(&text);
     Ok(())
 }
 
@@ -68,16 +70,6 @@ fn json(picked: &Picked, list: &ChangeList) -> serde_json::Value {
         "changes": changes,
         "count": list.count(),
     })
-}
-
-const fn letter(change: &Change) -> &'static str {
-    match change.kind {
-        ChangeKind::Added => "A",
-        ChangeKind::Modified => "M",
-        ChangeKind::ModeChanged => "P",
-        ChangeKind::TypeChanged => "T",
-        ChangeKind::Deleted => "D",
-    }
 }
 
 const fn word(change: &Change) -> &'static str {
