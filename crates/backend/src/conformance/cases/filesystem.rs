@@ -202,7 +202,7 @@ pub(super) const CASES: &[Case] = &[
         name: "stdin-file-untouched",
         clause: CLAUSE,
         says: "A host file on standard input can be read, not written, resized or given another mode.",
-        inside: &["echo content=$(cat); : > /proc/self/fd/0; echo x >> /proc/self/fd/0; echo x >&0; \
+        inside: &["echo content=$(cat); (: > /proc/self/fd/0); (echo x >> /proc/self/fd/0); (echo x >&0); \
              chmod 000 /proc/self/fd/0; touch -d '2001-01-01' /proc/self/fd/0; echo @NONCE@"],
         wants: &[Want::StdinFile],
         setup: |stage| {
