@@ -178,6 +178,22 @@ pub(super) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "scratch-is-writable",
+        clause: CLAUSE,
+        says: "The working directory, HOME, /tmp, /var/tmp, /dev/shm and /out can be written to.",
+        inside: &[
+            "for d in . ~ /tmp /var/tmp /dev/shm /out; do echo x > $d/file || echo closed=$d; done; echo all=tried; echo @NONCE@",
+        ],
+        wants: &[Want::Output],
+        setup: nothing,
+        verdict: |outcomes, stage| {
+            both(facts(outcomes, stage, &[("all", "tried")]), || {
+                let closed = outcomes.iter().find_map(|outcome| outcome.fact("closed"));
+                holds(closed.is_none(), &format!("{} is closed", closed.unwrap_or_default()))
+            })
+        },
+    },
+    Case {
         name: "names-survive",
         clause: CLAUSE,
         says: "File names that are not text keep their bytes.",

@@ -174,6 +174,11 @@ impl Came {
         self.report["ending"]["cause"].as_str().unwrap_or("none")
     }
 
+    /// Whether a limit or denial of this kind was met on the way.
+    pub(super) fn hit(&self, kind: &str) -> bool {
+        self.report["hits"].as_array().is_some_and(|hits| hits.iter().any(|hit| hit["kind"] == kind))
+    }
+
     /// Held if the script reached its end, else inconclusive.
     pub(super) fn finished(&self) -> Verdict {
         if self.ended() { Verdict::Held } else { self.unclear("the script did not reach its end") }
