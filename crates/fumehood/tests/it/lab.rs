@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// An ordinary user that no account of a usual machine has.
 const USER: u32 = 12_345;
 /// Longer than any test should need; passing it is a failure with a name.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// What a shell of the caller would search.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -266,6 +266,38 @@ pub(crate) fn collect(mut child: Child, input: &[u8]) -> Ran {
         feeder.join().unwrap();
     }
     Ran { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap(), elapsed: start.elapsed() }
+}
+
+/// Waits until `word` is the next thing on standard output, which is handed back; past the deadline,
+/// or at the end of the output, the child is ended.
+pub(crate) fn await_word(child: &mut Child, word: &str) -> Result<(), String> {
+    let mut stdout = child.stdout.take().unwrap();
+    let (send, receive) = std::sync::mpsc::channel();
+    let length = word.len();
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; length];
+        let read = stdout.read_exact(&mut bytes).map(|()| (bytes, stdout));
+        // Nobody listens any more once the deadline has passed.
+        drop(send.send(read));
+    });
+    let problem = match receive.recv_timeout(Duration::from_secs(20)) {
+        Ok(Ok((bytes, stdout))) => {
+            child.stdout = Some(stdout);
+            if bytes == word.as_bytes() {
+                return Ok(());
+            }
+            format!("it said {:?}", String::from_utf8_lossy(&bytes))
+        }
+        Ok(Err(_)) => "its output ended".to_owned(),
+        Err(_) => "it said nothing for 20 s".to_owned(),
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut told = String::new();
+    if let Some(stderr) = child.stderr.as_mut() {
+        stderr.read_to_string(&mut told).unwrap();
+    }
+    Err(format!("{problem}: {told}"))
 }
 
 /// Waits for the end of `child`, no longer than `limit`.

@@ -10,4 +10,6 @@ mod escape;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod real_work;
+#[cfg(test)]
 mod subjects;

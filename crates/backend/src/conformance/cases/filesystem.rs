@@ -178,6 +178,22 @@ pub(super) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "scratch-is-writable",
+        clause: CLAUSE,
+        says: "The working directory, HOME, /tmp, /var/tmp, /dev/shm and /out can be written to.",
+        inside: &[
+            "for d in . ~ /tmp /var/tmp /dev/shm /out; do echo x > $d/file || echo closed=$d; done; echo all=tried; echo @NONCE@",
+        ],
+        wants: &[Want::Output],
+        setup: nothing,
+        verdict: |outcomes, stage| {
+            both(facts(outcomes, stage, &[("all", "tried")]), || {
+                let closed = outcomes.iter().find_map(|outcome| outcome.fact("closed"));
+                holds(closed.is_none(), &format!("{} is closed", closed.unwrap_or_default()))
+            })
+        },
+    },
+    Case {
         name: "names-survive",
         clause: CLAUSE,
         says: "File names that are not text keep their bytes.",
@@ -202,7 +218,7 @@ pub(super) const CASES: &[Case] = &[
         name: "stdin-file-untouched",
         clause: CLAUSE,
         says: "A host file on standard input can be read, not written, resized or given another mode.",
-        inside: &["echo content=$(cat); : > /proc/self/fd/0; echo x >> /proc/self/fd/0; echo x >&0; \
+        inside: &["echo content=$(cat); (: > /proc/self/fd/0); (echo x >> /proc/self/fd/0); (echo x >&0); \
              chmod 000 /proc/self/fd/0; touch -d '2001-01-01' /proc/self/fd/0; echo @NONCE@"],
         wants: &[Want::StdinFile],
         setup: |stage| {

@@ -55,7 +55,8 @@ pub(super) const CASES: &[Case] = &[
         // io_uring_setup, bpf, perf_event_open, userfaultfd, keyctl, fsopen, open_tree, setns, kcmp,
         // pidfd_getfd, init_module; numbers of x86-64.
         inside: &["perl -e 'for my $n (425, 321, 298, 323, 250, 430, 428, 308, 312, 438, 175) { \
-             my $b = \"\\0\" x 256; my $r = syscall($n, $n == 430 ? \"tmpfs\" : 0 + ($n == 425), $b, 0, 0, 0); \
+             my $b = \"\\0\" x 256; my $t = \"tmpfs\"; my $r = $n == 430 ? syscall($n, $t, 0) : \
+             syscall($n, 0 + ($n == 425), $b, 0, 0, 0); \
              print \"call$n=\", $r < 0 ? \"refused\" : \"open\", \"\\n\" }'; \
              perl -e '$r = syscall(250, 0, -3, 1); print \"keyring=\", $r < 0 ? \"refused\" : \"open\", \"\\n\"; \
              $r = syscall(323, 1); print \"userfault=\", $r < 0 ? \"refused\" : \"open\", \"\\n\"'; echo @NONCE@"],

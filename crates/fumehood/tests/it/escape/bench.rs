@@ -10,8 +10,6 @@ use std::process::Command;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wall {
     Fumehood,
-    /// The same with uid 0 inside.
-    FumehoodAsZero,
     /// None, but a mount and host name namespace where root calls, so that the host stays whole.
     Open,
 }
@@ -29,7 +27,7 @@ pub(super) struct Bench {
 pub(super) struct Job {
     /// Flags of `fumehood run`; without walls they mean nothing.
     pub(super) flags: Vec<String>,
-    /// For `sh`; `./probe` is there.
+    /// For `sh`; `./probe` is replaced by where the probe is.
     pub(super) script: String,
     /// A command that starts the runner, e.g. with a stray descriptor.
     pub(super) through: Vec<String>,
@@ -92,17 +90,15 @@ impl Bench {
 
     /// The command that runs a job, not yet started.
     pub(super) fn command(&self, job: &Job) -> Command {
-        let script = format!("chmod 755 probe 2> /dev/null\n{}\necho end {}\n", job.script, self.nonce);
+        let script = format!("{}\necho end {}\n", job.script, self.nonce);
+        let script = if self.wall == Wall::Open { script } else { script.replace("./probe", "/input/probe") };
         let mut argv: Vec<String> = Vec::new();
         match self.wall {
-            Wall::Fumehood | Wall::FumehoodAsZero => {
+            Wall::Fumehood => {
                 argv.extend(
-                    [self.lab.binary().to_str().unwrap(), "run", "--json", "--in"].map(str::to_owned),
+                    [self.lab.binary().to_str().unwrap(), "run", "--json", "--ro"].map(str::to_owned),
                 );
-                argv.push(self.probe().to_str().unwrap().to_owned());
-                if self.wall == Wall::FumehoodAsZero {
-                    argv.extend(["--user".to_owned(), "0".to_owned()]);
-                }
+                argv.push(format!("{}:/input/probe", self.probe().display()));
                 argv.extend(job.flags.iter().cloned());
                 argv.push("--".to_owned());
             }
@@ -176,6 +172,11 @@ impl Came {
     /// The structured cause.
     pub(super) fn cause(&self) -> &str {
         self.report["ending"]["cause"].as_str().unwrap_or("none")
+    }
+
+    /// Whether a limit or denial of this kind was met on the way.
+    pub(super) fn hit(&self, kind: &str) -> bool {
+        self.report["hits"].as_array().is_some_and(|hits| hits.iter().any(|hit| hit["kind"] == kind))
     }
 
     /// Held if the script reached its end, else inconclusive.

@@ -5,7 +5,6 @@ use super::{open, probes};
 use crate::lab::{self, Caller};
 use fumehood_backend::conformance::Verdict;
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -76,9 +75,8 @@ fn f02(bench: &Bench) -> Verdict {
         command.arg(format!("echo {canary} > written; cp written /tmp/written; echo ready; cat; true"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut ready = [0; 5];
-        if child.stdout.as_mut().unwrap().read_exact(&mut ready).is_err() {
-            return Verdict::Inconclusive(lab::collect(child, b"").told());
+        if let Err(why) = lab::await_word(&mut child, "ready") {
+            return Verdict::Inconclusive(why);
         }
         other = Some(child);
     }

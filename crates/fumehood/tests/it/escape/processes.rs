@@ -102,9 +102,6 @@ print('pending', pending)
     } else {
         let (binary, probe) = (bench.lab.binary(), bench.probe());
         argv.extend([binary.to_str().unwrap(), "run", "--in", probe.to_str().unwrap()].map(str::to_owned));
-        if bench.wall == Wall::FumehoodAsZero {
-            argv.extend(["--user", "0"].map(str::to_owned));
-        }
         argv.extend(["--", "sh", "-c"].map(str::to_owned));
     }
     argv.push(script);

@@ -46,7 +46,7 @@ fn r02(bench: &Bench, what: &str) -> Verdict {
     match came.number("filled ") {
         Some(400..) => Verdict::Breached("400 MiB were filled under a limit of 64 MiB".to_owned()),
         Some(_) => came.finished(),
-        None if came.cause() == "out_of_memory" => Verdict::Held,
+        None if came.cause() == "out_of_memory" || came.hit("out_of_memory") => Verdict::Held,
         None => came.unclear("ended, but not for memory"),
     }
 }
@@ -82,7 +82,14 @@ fn r03(bench: &Bench) -> Verdict {
     match came.number("filled ") {
         Some(1000..) => Verdict::Breached("1,000 MiB were written under a limit of 64 MiB".to_owned()),
         Some(_) => came.finished(),
-        None if ["limit_passed", "out_of_memory"].contains(&came.cause()) => Verdict::Held,
+        None if came.cause() == "limit_passed" || came.hit("disk_full") => Verdict::Held,
+        // The probe was the shell's child; the shell tells the signal.
+        None if came.report["stderr"]["text"]
+            .as_str()
+            .is_some_and(|text| text.contains("File size limit")) =>
+        {
+            Verdict::Held
+        }
         None => came.unclear("ended, but not for the disk"),
     }
 }
@@ -263,7 +270,7 @@ fn timed_control(script: &str) -> Verdict {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let started = lab::poll(lab::DEADLINE, || {
         let found = survivors(&mark);
-        found.len() > 1 || (found.len() == 1 && stopped(found[0]))
+        found.len() > usize::from(script.contains("daemon")) + 1 || (found.len() == 1 && stopped(found[0]))
     });
     // SIGTERM to the one process is what a careless wrapper sends.
     let term = std::process::Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
