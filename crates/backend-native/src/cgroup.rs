@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     pub(crate) fork_failures: u64,
 }
 
+/// How the names of our folders begin.
+const PREFIX: &str = "fumehood-";
 /// Microseconds of one scheduling period under a processor limit.
 const PERIOD_US: u64 = 100_000;
 
@@ -107,6 +109,18 @@ impl Hierarchy {
             }
         };
         cgroup.make(limits, host_cpus).map(Some)
+    }
+
+    /// The sandboxes that have a folder here.
+    pub(crate) fn present(&self) -> Vec<TaskId> {
+        let base = match self {
+            Self::None { .. } => return Vec::new(),
+            Self::V2 { base } | Self::V1 { pids: base, .. } => base,
+        };
+        let entries = fs::read_dir(base).into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| TaskId::parse(entry.file_name().to_str()?.strip_prefix(PREFIX)?).ok())
+            .collect()
     }
 
     /// Every folder that a sandbox named `id` could have left.
@@ -251,7 +265,7 @@ fn end_members(folder: &Path) {
 }
 
 fn named(base: &Path, id: &TaskId) -> PathBuf {
-    base.join(format!("fumehood-{id}"))
+    base.join(format!("{PREFIX}{id}"))
 }
 
 /// The table of mounts, read only where a tree is not in its usual place: the kernel takes long to

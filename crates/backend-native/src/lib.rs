@@ -70,6 +70,10 @@ impl Backend for Native {
         plan::NativePlan::new(self, envelope, placement).map(|plan| Box::new(plan) as Box<dyn Plan>)
     }
 
+    fn leftovers(&self) -> Vec<TaskId> {
+        self.hierarchy.present()
+    }
+
     fn reap(&self, id: &TaskId) -> Result<(), ReapError> {
         let folders = self.hierarchy.folders(id);
         cgroup::remove(&folders).map_err(|source| ReapError { what: format!("the cgroup of {id}"), source })

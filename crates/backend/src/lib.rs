@@ -29,6 +29,9 @@ pub trait Backend: Debug {
     /// What would hold each clause of `envelope` here. Starts nothing; refuses rather than weakens.
     fn plan(&self, envelope: &Envelope, placement: &Placement) -> Result<Box<dyn Plan>, Unenforceable>;
 
+    /// The sandboxes of which something is on this host, living and dead, as far as it can be told.
+    fn leftovers(&self) -> Vec<TaskId>;
+
     /// Removes all that bears `id`, whoever left it. Idempotent; fine when there is nothing.
     fn reap(&self, id: &TaskId) -> Result<(), ReapError>;
 }

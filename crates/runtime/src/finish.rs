@@ -1,9 +1,10 @@
 //! After the command: what it wrote is collected and counted, and its ending written down.
 
-use crate::files::{Refusal, changes, collect as collector};
+use crate::files::text::escape_path;
+use crate::files::{Refusal, collect as collector};
 use crate::keeper::{Streams, Watched};
 use crate::places::Places;
-use crate::run::{RunRequest, late_hit, unix_millis};
+use crate::run::{RunRequest, chain, late_hit, unix_millis};
 use crate::streams::Flow;
 use base64::Engine as _;
 use fumehood_audit::{RecordError, TaskLog};
@@ -28,6 +29,8 @@ pub(crate) struct Finished {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     pub(crate) changes: Option<Changes>,
+    /// Whether something in the layer could not be read: it is kept for its owner to look at.
+    pub(crate) layer_unread: bool,
     collected: Option<Collected>,
 }
 
@@ -51,15 +54,40 @@ pub(crate) fn collect(
         stderr_bytes: bytes(&streams.error),
     };
     let collected = output(request, instance, log, &mut hits, born);
-    let changes = places.layer.as_ref().and_then(|layer| {
-        let list =
-            changes::read(&layer.upper().ok()?, &layer.workspace().ok()?, changes::ReadLimits::default());
-        list.ok().map(|list| list.count())
-    });
+    let (changes, layer_unread) = layer(places, &mut hits, born);
     let Streams { output, error, allowance, .. } = streams;
     let memory = |flow: Option<Flow>| flow.map(Flow::take_memory).unwrap_or_default();
     let (stdout, stderr) = (memory(output), memory(error));
-    Finished { ending, hits, usage, dropped_bytes: allowance.dropped, stdout, stderr, changes, collected }
+    Finished {
+        ending,
+        hits,
+        usage,
+        dropped_bytes: allowance.dropped,
+        stdout,
+        stderr,
+        changes,
+        layer_unread,
+        collected,
+    }
+}
+
+/// What the layer changes, and whether all of it could be read.
+fn layer(places: &Places, hits: &mut Vec<Hit>, born: Instant) -> (Option<Changes>, bool) {
+    let Some(layer) = &places.layer else { return (None, false) };
+    let mut unread = |what: String, count| hits.push(late_hit(HitKind::NotCollected, what, count, born));
+    match layer.changes() {
+        Ok(list) => {
+            if let Some(first) = list.unread.first() {
+                let count = u64::try_from(list.unread.len()).unwrap_or(u64::MAX);
+                unread(format!("`{}` of the layer: {}", escape_path(&first.path), first.why), count);
+            }
+            (Some(list.count()), !list.unread.is_empty())
+        }
+        Err(error) => {
+            unread(format!("the layer: {}", chain(&error)), 1);
+            (None, true)
+        }
+    }
 }
 
 /// Brings the plain files of `/out` to the host, each recorded before it appears.
@@ -82,7 +110,7 @@ fn output(
     match outcome {
         Ok(outcome) => {
             for Refusal { path, why } in outcome.refusals.iter().take(8) {
-                refuse(format!("`{}`: {why}", path.display()), 1);
+                refuse(format!("`{}`: {why}", escape_path(path)), 1);
             }
             Some(outcome.collected)
         }
@@ -106,6 +134,7 @@ impl Finished {
             stdout: Vec::new(),
             stderr: Vec::new(),
             changes: None,
+            layer_unread: false,
             collected: None,
         }
     }

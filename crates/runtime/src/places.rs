@@ -71,7 +71,7 @@ impl Places {
     /// Keeps a layer that changes something, unless the envelope says otherwise.
     pub(crate) fn settle(&self, envelope: &Envelope, finished: &Finished) {
         let unchanged = finished.changes.is_none_or(|changes| changes == Changes::default());
-        if unchanged || *envelope.cleanup() == Cleanup::RemoveAll {
+        if (unchanged && !finished.layer_unread) || *envelope.cleanup() == Cleanup::RemoveAll {
             self.give_back();
         }
     }

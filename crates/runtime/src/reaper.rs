@@ -1,12 +1,20 @@
 //! The reaper: what cleans up when the keeper is done, or is dead.
 //!
-//! It is a fork of the keeper, made before the launch, that holds nothing of the caller's and waits on
-//! one pipe. A byte through it means that the keeper is done; its end without one, that the keeper was
-//! killed. Either way the sandbox's processes and cgroups are removed; after a death also what a run
-//! that ended well would have removed itself.
+//! It is a fork of the keeper, made while the guest starts, that holds nothing of the caller's and waits
+//! on one pipe. A byte through it means that the keeper is done; its end without one, that the keeper was
+//! killed. Either way the sandbox's processes and cgroups are removed; after a death also what a run that
+//! ended well would have removed itself, and the record gets its ending. Then it looks for what sandboxes
+//! left whose keeper and reaper both died.
 
+use crate::files::discard;
+use crate::run::unix_millis;
+use fumehood_audit::{Line, RecordError, TaskLog};
 use fumehood_backend::Backend;
+use fumehood_model::ending::Ending;
+use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
+use fumehood_model::report::Usage;
+use fumehood_sys::dirfd::DirHandle;
 use fumehood_sys::process::{self, Forked};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -21,6 +29,7 @@ pub(crate) struct Estate<'a> {
     /// The layer of this run alone; a session's is never removed.
     pub(crate) layer: Option<PathBuf>,
     pub(crate) records: PathBuf,
+    pub(crate) layers: PathBuf,
 }
 
 /// The keeper's hold on its reaper. Dropped without [`Reaper::done`], the reaper takes it for a death.
@@ -66,13 +75,48 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     }
     let mut word = [0_u8; 1];
     let done = matches!(pipe.read(&mut word), Ok(1));
-    // Nobody is there to be told of a failure; the next command of ours tries again.
+    // Nobody is there to be told of a failure; the next reaper tries again.
     let _ = estate.backend.reap(estate.id);
     if done {
         sync(&estate.records, estate.id);
-    } else if let Some(layer) = &estate.layer {
-        forget_if_unchanged(layer);
+    } else {
+        let _ = write_lost(estate);
+        if let Some(layer) = &estate.layer {
+            forget_if_unchanged(layer);
+        }
     }
+    sweep(estate);
+}
+
+/// Ends the record of a run whose keeper did not.
+fn write_lost(estate: &Estate<'_>) -> Result<(), RecordError> {
+    let ended = fumehood_audit::read(&estate.records, estate.id)
+        .is_ok_and(|transcript| transcript.lines.last().and_then(Line::known) == Some(Event::Closed {}));
+    if ended {
+        return Ok(());
+    }
+    let at = unix_millis();
+    let mut log = TaskLog::reopen(&estate.records, estate.id, at)?;
+    let lost = Event::ExecEnded {
+        ending: Ending::Lost,
+        hits: Vec::new(),
+        usage: Usage::default(),
+        changes: None,
+        collected: None,
+    };
+    log.append(at, &lost)?;
+    log.close(at)
+}
+
+/// Removes what other sandboxes left, if the record that their keeper held is ours and held no more.
+fn sweep(estate: &Estate<'_>) {
+    for id in estate.backend.leftovers() {
+        let record = File::open(estate.records.join(format!("{id}.jsonl")));
+        if record.is_ok_and(|record| record.try_lock().is_ok()) {
+            let _ = estate.backend.reap(&id);
+        }
+    }
+    let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
 }
 
 fn sync(records: &Path, id: &TaskId) {

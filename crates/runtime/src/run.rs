@@ -1,5 +1,6 @@
 //! One run, from a checked envelope to a report.
 
+use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
 use crate::meter::Meter;
@@ -90,21 +91,23 @@ impl Attempt<'_> {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
         })?;
+        let lock = places.layer.as_ref().map(Layer::lock).transpose().map_err(|error| failed(&error))?;
         plan.begin();
         self.enforcement = plan.enforcement().clone();
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| failed(&error))?;
-        let reaper = Reaper::fork(&self.estate(&places)).map_err(|error| failed(&error))?;
 
-        let outcome = plan.launch().map_err(|error| launch_failed(&error)).and_then(|mut instance| {
-            let _ = process::keep_capabilities(&KEPT_CAPABILITIES);
-            process::set_dumpable(false);
-            self.start(instance.as_mut()).map(|streams| (instance, streams))
-        });
+        let outcome = plan
+            .launch()
+            .map_err(|error| launch_failed(&error))
+            .and_then(|mut instance| self.start(instance.as_mut()).map(|streams| (instance, streams)));
+        // The guest is starting on another processor; what cleans up after it starts beside it.
+        let reaper = Reaper::fork(&self.estate(&places)).map_err(|error| failed(&error))?;
         let finished = match outcome {
             Ok((mut instance, streams)) => {
-                let meter = self.meter(&places);
-                let keeper = Keeper::new(instance.as_mut(), &signals, streams, meter);
+                let _ = process::keep_capabilities(&KEPT_CAPABILITIES);
+                process::set_dumpable(false);
+                let keeper = Keeper::new(instance.as_mut(), &signals, streams, self.meter(&places));
                 let watched = keeper.keep(self.request.envelope.resources().timeout);
                 let watched = watched.map_err(|error| failed(&error))?;
                 finish::collect(self.request, &places, instance.as_mut(), watched, self.born, &mut log)
@@ -112,6 +115,7 @@ impl Attempt<'_> {
             Err(ending) => Finished::not_started(ending),
         };
         finished.close(log, unix_millis()).map_err(|error| failed(&error))?;
+        drop(lock);
         places.settle(&self.request.envelope, &finished);
         reaper.done();
         Ok(finished)
@@ -162,6 +166,7 @@ impl Attempt<'_> {
             id: &self.id,
             layer: places.own_layer.clone(),
             records: self.state.records(),
+            layers: self.state.layers(),
         }
     }
 
@@ -253,7 +258,7 @@ fn failed(error: &dyn Error) -> Ending {
     not_started(&text, &why, remedy)
 }
 
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
