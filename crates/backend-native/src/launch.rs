@@ -44,7 +44,7 @@ enum Root {
 }
 
 /// Starts making a network namespace with loopback up. Needs root in the host's user namespace.
-pub(crate) fn network() -> io::Result<Beside> {
+pub(crate) fn begin_network() -> io::Result<Beside> {
     let mut program = Program::default();
     program.push("make the network namespace", Op::NetworkNamespace);
     program.push("bring loopback up", Op::LoopbackUp);
@@ -54,16 +54,14 @@ pub(crate) fn network() -> io::Result<Beside> {
 
 /// Starts putting the root together. With root only: the mounts of an ordinary user must be made in
 /// the sandbox's own user namespace.
-pub(crate) fn begin_root(plan: &NativePlan) -> Option<(Identity, Beside)> {
-    let identity = Identity::take(plan.envelope.privilege().uid).ok().filter(|identity| identity.own)?;
-    let sources = Sources::find(plan, &identity).ok()?;
+fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::Result<Beside> {
     let mut program = Program::default();
     program.push("clear the file mode mask", Op::ClearUmask);
     program.push("take a mount namespace", Op::MountNamespace);
     program.push("make the mounts private", Op::MountsPrivate);
-    program.extend(RootBuilder::new(&plan.envelope, &plan.placement, &identity).build(sources));
+    program.extend(RootBuilder::new(&plan.envelope, &plan.placement, identity).build(sources));
     program.push("take the private root", Op::KeepTree);
-    Some((identity, Beside::start(program).ok()?))
+    Beside::start(program)
 }
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
@@ -92,7 +90,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
             Some(maker)
         }
     };
-    program.extend(proc(&plan.placement));
+    program.extend(proc());
     program.push("enter the private root", Op::EnterRoot);
     copy_in(&mut program, inputs, &identity);
     send_handles(&mut program, &plan.envelope, handles.1)
@@ -131,15 +129,17 @@ fn abandon(cgroup: Option<&Cgroup>, error: &SpawnError) -> LaunchError {
 // === impl LaunchParts ===
 
 impl LaunchParts {
+    /// Makes them. What takes long is begun beside us, and waited for by the launch.
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
-        let (identity, root) = match plan.begun.take() {
-            Some((identity, made)) => (identity, Root::Made(made)),
-            None => {
-                let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
-                let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
-                (identity, Root::ToMake(sources))
-            }
+        let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
+        let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let mut network = plan.network.take();
+        let root = if identity.own {
+            network = network.or_else(|| begin_network().ok());
+            Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
+        } else {
+            Root::ToMake(sources)
         };
         let inputs = open_inputs(&plan.envelope)?;
         let init = init_image::memfd().and_then(|file| process::move_up(file, FIRST_FREE_DESCRIPTOR));
@@ -147,11 +147,16 @@ impl LaunchParts {
         let control = Control::new().map_err(step("make the control socket"))?;
         let handles = socket::pair().map_err(step("make the control socket"))?;
         let limits = plan.envelope.resources();
-        let network = plan.network.take();
         // Last, because it is the only part that outlives a process that dies here.
         let cgroup = plan.hierarchy.create(&plan.placement.id, limits, plan.host_cpus);
         let cgroup = cgroup.map_err(step("make the cgroup"))?;
         Ok(Self { identity, cgroup, root, inputs, init, control, handles, network })
+    }
+
+    /// Removes what would outlive us of a sandbox that will not be.
+    pub(crate) fn abandon(&self) {
+        let folders: Vec<_> = self.cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
+        let _ = crate::cgroup::remove(&folders);
     }
 }
 

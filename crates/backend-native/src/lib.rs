@@ -56,7 +56,7 @@ impl Native {
     /// not own it from inside, a network namespace. Nothing of it is seen by the host.
     pub fn warm() -> Self {
         // Where it can not be made here, the launch makes it, or says why it can not.
-        let network = (fumehood_sys::host::euid() == 0).then(|| launch::network().ok()).flatten();
+        let network = (fumehood_sys::host::euid() == 0).then(|| launch::begin_network().ok()).flatten();
         Self { network: RefCell::new(network), ..Self::find() }
     }
 }

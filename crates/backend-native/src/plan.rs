@@ -30,8 +30,8 @@ pub(crate) struct NativePlan {
     pub(crate) landlock: u32,
     /// Made while the rest is prepared, where that was possible.
     pub(crate) network: Option<Beside>,
-    /// The identity, and the root that is being made for it.
-    pub(crate) begun: Option<(Identity, Beside)>,
+    /// What was prepared ahead of the launch: a server keeps a pool of plans that have begun.
+    begun: Option<LaunchParts>,
     enforcement: Enforcement,
 }
 
@@ -76,13 +76,25 @@ impl Plan for NativePlan {
     }
 
     fn begin(&mut self) {
-        // Where it can not be made here, the launch makes it, or says why it can not.
-        self.begun = launch::begin_root(self);
+        // What can not be made here is tried again by the launch, which says why.
+        self.begun = LaunchParts::prepare(self).ok();
     }
 
     fn launch(mut self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
-        let parts = LaunchParts::prepare(&mut self)?;
+        let parts = match self.begun.take() {
+            Some(parts) => parts,
+            None => LaunchParts::prepare(&mut self)?,
+        };
         launch::launch(&self, parts)
+    }
+}
+
+impl Drop for NativePlan {
+    /// A plan that began and was never launched leaves nothing.
+    fn drop(&mut self) {
+        if let Some(parts) = &self.begun {
+            parts.abandon();
+        }
     }
 }
 

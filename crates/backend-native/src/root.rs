@@ -93,7 +93,8 @@ impl<'a> RootBuilder<'a> {
             Op::NewRoot(NewRoot { at, size_bytes, inodes, devices: self.identity.own }),
         );
         for name in
-            ["etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var", "run", "run/user", "home", "root"]
+            ["etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var",
+            EMPTY, "run", "run/user", "home", "root"]
         {
             self.folder(name, 0o755);
         }
@@ -263,17 +264,20 @@ impl<'a> RootBuilder<'a> {
     }
 }
 
-/// The steps of `/proc`, which must be mounted from within the sandbox's own pid namespace.
-pub(crate) fn proc(placement: &Placement) -> Program {
+/// An empty folder of the new root that nobody inside can write.
+const EMPTY: &str = "var/empty";
+
+/// The steps of `/proc`, which must be mounted from within the sandbox's own pid namespace. What covers
+/// its paths comes from the new root itself, not from the host.
+pub(crate) fn proc() -> Program {
     let mut program = Program::default();
     program.push("mount /proc", Op::Proc { target: c_string("proc") });
     for name in MASKED_FILES {
         program.push("mask /proc", Op::MaskFile { target: c_string(&format!("proc/{name}")) });
     }
-    let empty = c_path(&placement.shared.join("empty"));
     for name in MASKED_FOLDERS {
         let target = c_string(&format!("proc/{name}"));
-        program.push("mask /proc", Op::MaskFolder { empty: empty.clone(), target });
+        program.push("mask /proc", Op::MaskFolder { empty: c_string(EMPTY), target });
     }
     for name in FROZEN {
         program.push("freeze /proc", Op::MaskWrites { target: c_string(&format!("proc/{name}")) });

@@ -78,17 +78,17 @@ const X32_BIT: u32 = 0x4000_0000;
 
 impl Filter {
     /// Compiles `rules`; calls of another architecture, or by the x32 convention, are killed.
+    ///
+    /// Small and shallow on purpose: when it is installed, the kernel translates it to machine code and
+    /// walks it once for every call there is, so each instruction costs every start of a sandbox.
     pub fn compile(rules: &BTreeMap<u32, Rule>, otherwise: Action) -> Self {
         let mut program = vec![
             Instruction::load(OFFSET_ARCHITECTURE),
             Instruction::jump(JUMP_EQUAL, ARCHITECTURE, 1, 0),
             Instruction::ret(Action::Kill),
             Instruction::load(OFFSET_NUMBER),
-            Instruction::jump(JUMP_AT_LEAST, X32_BIT, 0, 1),
-            Instruction::ret(Action::Kill),
         ];
-        let ranges = ranges(rules, otherwise);
-        program.extend(tree(&ranges));
+        program.extend(tree(&ranges(rules, otherwise)));
         Self { program }
     }
 
@@ -148,7 +148,7 @@ fn ranges(rules: &BTreeMap<u32, Rule>, otherwise: Action) -> Vec<(u32, Vec<Instr
         _ => ranges.push((first, code)),
     };
     let mut next = 0;
-    for (number, rule) in rules {
+    for (number, rule) in rules.range(..X32_BIT) {
         if *number > next {
             push(next, leaf(&Rule::Always(otherwise)));
         }
@@ -156,6 +156,7 @@ fn ranges(rules: &BTreeMap<u32, Rule>, otherwise: Action) -> Vec<(u32, Vec<Instr
         next = number + 1;
     }
     push(next, leaf(&Rule::Always(otherwise)));
+    push(X32_BIT, leaf(&Rule::Always(Action::Kill)));
     ranges
 }
 

@@ -10,6 +10,7 @@
 
 mod beside;
 mod clone;
+mod enclose;
 mod ids;
 mod lockdown;
 mod mount;
@@ -17,6 +18,7 @@ mod node;
 mod op;
 
 pub use beside::Beside;
+pub use enclose::enclose;
 pub use op::{Attributes, Op, Owner, Program, Root};
 
 use crate::raw::Errno;

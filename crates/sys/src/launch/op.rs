@@ -118,7 +118,7 @@ pub enum Op {
     Devpts {
         target: CString,
     },
-    /// Hide a path of the new root behind `/dev/null` or an empty read-only folder, if it exists.
+    /// Hide a path of the new root behind its `dev/null` or its empty read-only folder, if it exists.
     MaskFile {
         target: CString,
     },
@@ -284,7 +284,7 @@ impl Op {
             Self::Overlay { lower, upper, work, target } => mount::overlay(lower, upper, work, target),
             Self::Proc { target } => mount::proc(target),
             Self::Devpts { target } => mount::devpts(target),
-            Self::MaskFile { target } => mount::mask(c"/dev/null", target),
+            Self::MaskFile { target } => mount::mask(c"dev/null", target),
             Self::MaskFolder { empty, target } => mount::mask(empty, target),
             Self::MaskWrites { target } => mount::mask(target, target),
             Self::MakeDir { path, mode, owner } => node::make_dir(path, *mode, *owner),
