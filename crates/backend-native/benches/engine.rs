@@ -27,8 +27,10 @@ fn main() {
     }
     let native = Native::find();
     let envelope = envelope();
+    let spawner = Native::enclosed();
     let plan = |number: usize, begin: bool| {
         let id = id(number);
+        let native = if begin { &spawner } else { &native };
         let mut plan = native.plan(&envelope, &placement(state.path(), id)).expect("a plan");
         if begin {
             plan.begin();
@@ -173,6 +175,7 @@ fn placement(shared: &Path, id: TaskId) -> Placement {
 
 fn show(name: &str, mut times: Vec<Duration>) -> String {
     times.sort();
-    let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default().as_secs_f64() * 1e3;
+    let at =
+        |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default().as_secs_f64() * 1e3;
     format!("\"{name}\":{{\"p50_ms\":{:.3},\"p90_ms\":{:.3}}}", at(50), at(90))
 }

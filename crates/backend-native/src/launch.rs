@@ -6,7 +6,7 @@ use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
-use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
+use crate::root::{EMPTY, RootBuilder, beneath, c_path, c_string, proc};
 use crate::syscalls;
 use fumehood_backend::{Instance, LaunchError};
 use fumehood_model::envelope::Envelope;
@@ -28,12 +28,22 @@ const ROOT: u8 = 2;
 pub(crate) struct LaunchParts {
     identity: Identity,
     cgroup: Option<Cgroup>,
+    /// Prepared network, ipc and uts namespaces.
+    namespaces: Option<Beside>,
     root: Root,
+    rest: Program,
+    control: Control,
+    /// Our end of the socket on which the child hands over folders.
+    handles: OwnedFd,
+}
+
+/// Descriptors that go into the child.
+#[derive(Debug)]
+struct Gifts {
     inputs: Vec<(File, String)>,
     init: OwnedFd,
-    control: (Control, OwnedFd),
-    handles: (OwnedFd, OwnedFd),
-    network: Option<Beside>,
+    init_end: OwnedFd,
+    handles: OwnedFd,
 }
 
 /// The private root: made beside us, or still to be made by the child.
@@ -43,13 +53,20 @@ enum Root {
     ToMake(Sources),
 }
 
-/// Starts making a network namespace with loopback up. Needs root in the host's user namespace.
-pub(crate) fn begin_network() -> io::Result<Beside> {
+/// Starts making the namespaces in which nothing else of a launch happens. Needs root in the host's
+/// user namespace.
+pub(crate) fn begin_namespaces() -> io::Result<Beside> {
     let mut program = Program::default();
-    program.push("make the network namespace", Op::NetworkNamespace);
-    program.push("bring loopback up", Op::LoopbackUp);
-    program.push("make the network namespace", Op::KeepNetwork);
+    program.push("make the namespaces", Op::QuietNamespaces);
+    furnish(&mut program);
+    program.push("keep the namespaces", Op::KeepQuiet);
     Beside::start(program)
+}
+
+/// What is set up once in the network and uts namespaces.
+fn furnish(program: &mut Program) {
+    program.push("bring loopback up", Op::LoopbackUp);
+    program.push("set the host name", Op::Hostname(c_string("sandbox")));
 }
 
 /// Starts putting the root together. With root only: the mounts of an ordinary user must be made in
@@ -66,64 +83,89 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
-    let LaunchParts { identity, cgroup, root, inputs, init, control: (control, init_end), handles, network } =
-        parts;
-    let namespaces = Namespaces { user: !identity.own, net: network.is_none() };
+    let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles } = parts;
+    let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
-    enter(&mut program, &identity, cgroup.as_ref()).map_err(|error| prepare("enter the cgroup", &error))?;
-    match &network {
-        Some(maker) => {
-            let network = maker.finish().map_err(|error| abandon(cgroup.as_ref(), &error))?;
-            program.push("enter the network namespace", Op::EnterNamespace(network));
-        }
-        None => program.push("bring loopback up", Op::LoopbackUp),
-    }
-    let maker = match root {
-        Root::ToMake(sources) => {
-            program.extend(RootBuilder::new(&plan.envelope, &plan.placement, &identity).build(sources));
-            None
-        }
-        Root::Made(maker) => {
-            let tree = maker.finish().map_err(|error| abandon(cgroup.as_ref(), &error))?;
-            let at = c_path(&plan.placement.shared.join("root"));
-            program.push("attach the private root", Op::AttachRoot { tree, at });
-            Some(maker)
-        }
-    };
-    program.extend(proc());
-    program.push("enter the private root", Op::EnterRoot);
-    copy_in(&mut program, inputs, &identity);
-    send_handles(&mut program, &plan.envelope, handles.1)
-        .map_err(|error| prepare("share the output folder", &error))?;
-    limit(&mut program, plan);
-    lock_down(&mut program, plan, &identity, init_end);
-    program.push("execute init", Op::Execute { program: init, name: c_string("init") });
-
-    let spawned = launch::spawn(&program, namespaces, None);
+    let made = enter(&mut program, &identity, cgroup.as_ref())
+        .and_then(|()| enter_namespaces(&mut program, namespaces.as_ref()))
+        .and_then(|()| root.place(plan, &identity, &mut program));
+    program.extend(rest);
+    let spawned = made.and_then(|maker| Ok((launch::spawn(&program, fresh, None)?, maker)));
     drop(program);
     match spawned {
-        Ok(spawned) => {
-            let (output, root) = receive_handles(&handles.0);
-            let makers = (network, maker);
-            Ok(Box::new(NativeInstance::new(Parts {
-                _identity: identity,
-                cgroup,
-                spawned,
-                control,
-                output,
-                root,
-                _makers: makers,
-            })))
+        Ok((spawned, maker)) => {
+            let (output, root) = receive_handles(&handles);
+            let makers = (namespaces, maker);
+            let parts =
+                Parts { _identity: identity, cgroup, spawned, control, output, root, _makers: makers };
+            Ok(Box::new(NativeInstance::new(parts)))
         }
-        Err(error) => Err(abandon(cgroup.as_ref(), &error)),
+        Err(error) => {
+            remove(cgroup.as_ref());
+            Err(explain(&error))
+        }
     }
 }
 
-/// Removes what was made for a sandbox that will not be.
-fn abandon(cgroup: Option<&Cgroup>, error: &SpawnError) -> LaunchError {
+fn remove(cgroup: Option<&Cgroup>) {
     let folders: Vec<_> = cgroup.into_iter().flat_map(Cgroup::folders).cloned().collect();
+    // A folder that stays is found again by its name.
     let _ = crate::cgroup::remove(&folders);
-    explain(error)
+}
+
+fn enter_namespaces(program: &mut Program, made: Option<&Beside>) -> Result<(), SpawnError> {
+    match made {
+        None => furnish(program),
+        Some(maker) => {
+            for namespace in maker.finish()? {
+                program.push("enter the namespaces", Op::EnterNamespace(namespace));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What follows once the root is there: enter it, fill it, limit, lock down, execute.
+fn rest(plan: &NativePlan, identity: &Identity, gifts: Gifts) -> Result<Program, LaunchError> {
+    let Gifts { inputs, init, init_end, handles } = gifts;
+    let mut program = proc();
+    match plan.enclosed {
+        true => program.push("enter the private root", Op::EnterRootOver(c_string(EMPTY))),
+        false => program.push("enter the private root", Op::EnterRoot),
+    }
+    copy_in(&mut program, inputs, identity);
+    send_handles(&mut program, &plan.envelope, handles)
+        .map_err(|error| prepare("share the output folder", &error))?;
+    limit(&mut program, plan);
+    lock_down(&mut program, plan, identity, init_end);
+    program.push("execute init", Op::Execute { program: init, name: c_string("init") });
+    Ok(program)
+}
+
+// === impl Root ===
+
+impl Root {
+    /// Adds the steps that make the root the working directory. Gives its maker, if it has one.
+    fn place(
+        self,
+        plan: &NativePlan,
+        identity: &Identity,
+        program: &mut Program,
+    ) -> Result<Option<Beside>, SpawnError> {
+        match self {
+            Self::ToMake(sources) => {
+                program.extend(RootBuilder::new(&plan.envelope, &plan.placement, identity).build(sources));
+                Ok(None)
+            }
+            Self::Made(maker) => {
+                for tree in maker.finish()? {
+                    let at = c_path(&plan.placement.shared.join("root"));
+                    program.push("attach the private root", Op::AttachRoot { tree, at });
+                }
+                Ok(Some(maker))
+            }
+        }
+    }
 }
 
 // === impl LaunchParts ===
@@ -134,9 +176,9 @@ impl LaunchParts {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
         let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
-        let mut network = plan.network.take();
+        let mut namespaces = plan.namespaces.take();
         let root = if identity.own {
-            network = network.or_else(|| begin_network().ok());
+            namespaces = namespaces.or_else(|| begin_namespaces().ok());
             Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
         } else {
             Root::ToMake(sources)
@@ -144,24 +186,23 @@ impl LaunchParts {
         let inputs = open_inputs(&plan.envelope)?;
         let init = init_image::memfd().and_then(|file| process::move_up(file, FIRST_FREE_DESCRIPTOR));
         let init = init.map_err(step("make the image of init"))?;
-        let control = Control::new().map_err(step("make the control socket"))?;
-        let handles = socket::pair().map_err(step("make the control socket"))?;
-        let limits = plan.envelope.resources();
+        let (control, init_end) = Control::new().map_err(step("make the control socket"))?;
+        let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
+        let rest = rest(plan, &identity, Gifts { inputs, init, init_end, handles: theirs })?;
         // Last, because it is the only part that outlives a process that dies here.
-        let cgroup = plan.hierarchy.create(&plan.placement.id, limits, plan.host_cpus);
+        let cgroup = plan.hierarchy.create(&plan.placement.id, plan.envelope.resources(), plan.host_cpus);
         let cgroup = cgroup.map_err(step("make the cgroup"))?;
-        Ok(Self { identity, cgroup, root, inputs, init, control, handles, network })
+        Ok(Self { identity, cgroup, namespaces, root, rest, control, handles })
     }
 
     /// Removes what would outlive us of a sandbox that will not be.
     pub(crate) fn abandon(&self) {
-        let folders: Vec<_> = self.cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
-        let _ = crate::cgroup::remove(&folders);
+        remove(self.cgroup.as_ref());
     }
 }
 
 /// Who the child is, before it changes what it sees.
-fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) -> io::Result<()> {
+fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) -> Result<(), SpawnError> {
     program.push("tie the sandbox to its keeper", Op::DieWithParent);
     program.push("clear the file mode mask", Op::ClearUmask);
     if !identity.own {
@@ -171,7 +212,8 @@ fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) ->
         program.push("map the user", Op::MapIds { uid, gid });
     }
     for join in cgroup.iter().flat_map(|cgroup| &cgroup.joins) {
-        program.push("enter the cgroup", Op::JoinCgroup(join.try_clone()?));
+        let join = join.try_clone().map_err(SpawnError::Clone)?;
+        program.push("enter the cgroup", Op::JoinCgroup(join));
     }
     program.push("take a cgroup namespace", Op::CgroupNamespace);
     program.push("make the mounts private", Op::MountsPrivate);
@@ -217,7 +259,6 @@ fn receive_handles(socket: &OwnedFd) -> (Option<OwnedFd>, Option<OwnedFd>) {
 }
 
 fn limit(program: &mut Program, plan: &NativePlan) {
-    program.push("set the host name", Op::Hostname(c_string("sandbox")));
     let limits = plan.envelope.resources();
     let mut limit = |resource, value| program.push("set the resource limits", Op::Limit { resource, value });
     limit(libc_resource::CORE, 0);

@@ -36,7 +36,8 @@ pub struct Native {
     landlock: Option<u32>,
     host_cpus: u32,
     /// For the next plan to take.
-    network: RefCell<Option<Beside>>,
+    namespaces: RefCell<Option<Beside>>,
+    enclosed: bool,
 }
 
 // === impl Native ===
@@ -48,16 +49,23 @@ impl Native {
             hierarchy: Hierarchy::find(),
             landlock: fumehood_sys::landlock::abi(),
             host_cpus: fumehood_sys::host::processors(),
-            network: RefCell::new(None),
+            namespaces: RefCell::new(None),
+            enclosed: false,
         }
     }
 
-    /// As [`Native::find`], and starts at once on what any launch takes longest for: with root, who need
-    /// not own it from inside, a network namespace. Nothing of it is seen by the host.
+    /// As [`Native::find`], and starts at once on what any launch takes longest for: with root, whose
+    /// sandboxes need not own them, the network, ipc and uts namespaces. Nothing of it is seen by the host.
     pub fn warm() -> Self {
         // Where it can not be made here, the launch makes it, or says why it can not.
-        let network = (fumehood_sys::host::euid() == 0).then(|| launch::begin_network().ok()).flatten();
-        Self { network: RefCell::new(network), ..Self::find() }
+        let made = (fumehood_sys::host::euid() == 0).then(|| launch::begin_namespaces().ok()).flatten();
+        Self { namespaces: RefCell::new(made), ..Self::find() }
+    }
+
+    /// As [`Native::find`], for a process that will enclose itself ([`fumehood_sys::launch::enclose`]) once
+    /// its plans have begun: a server's spawner, whose launches then copy no mount of the host.
+    pub fn enclosed() -> Self {
+        Self { enclosed: fumehood_sys::host::euid() == 0, ..Self::find() }
     }
 }
 

@@ -29,7 +29,9 @@ pub(crate) struct NativePlan {
     pub(crate) placement: Placement,
     pub(crate) landlock: u32,
     /// Made while the rest is prepared, where that was possible.
-    pub(crate) network: Option<Beside>,
+    pub(crate) namespaces: Option<Beside>,
+    /// Whether the launch happens where nothing is mounted.
+    pub(crate) enclosed: bool,
     /// What was prepared ahead of the launch: a server keeps a pool of plans that have begun.
     begun: Option<LaunchParts>,
     enforcement: Enforcement,
@@ -63,7 +65,8 @@ impl NativePlan {
             envelope: envelope.clone(),
             placement: placement.clone(),
             landlock,
-            network: native.network.take(),
+            namespaces: native.namespaces.take(),
+            enclosed: native.enclosed,
             begun: None,
             enforcement,
         })

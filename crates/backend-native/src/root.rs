@@ -92,10 +92,10 @@ impl<'a> RootBuilder<'a> {
             "make the private root",
             Op::NewRoot(NewRoot { at, size_bytes, inodes, devices: self.identity.own }),
         );
-        for name in
-            ["etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var",
-            EMPTY, "run", "run/user", "home", "root"]
-        {
+        for name in [
+            "etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var", EMPTY, "run", "run/user", "home",
+            "root",
+        ] {
             self.folder(name, 0o755);
         }
     }
@@ -265,7 +265,7 @@ impl<'a> RootBuilder<'a> {
 }
 
 /// An empty folder of the new root that nobody inside can write.
-const EMPTY: &str = "var/empty";
+pub(crate) const EMPTY: &str = "var/empty";
 
 /// The steps of `/proc`, which must be mounted from within the sandbox's own pid namespace. What covers
 /// its paths comes from the new root itself, not from the host.

@@ -14,16 +14,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Made in this order, so that the last one being there means that all are.
-const FOLDERS: [&str; 8] = [
-    "records",
-    "layers",
-    "sessions",
-    "caches",
-    "shared",
-    "shared/root",
-    "shared/lower",
-    "shared/layer",
-];
+const FOLDERS: [&str; 8] =
+    ["records", "layers", "sessions", "caches", "shared", "shared/root", "shared/lower", "shared/layer"];
 
 /// A state folder that was found to be ours.
 #[derive(Clone, Debug)]

@@ -88,7 +88,10 @@ impl Filter {
             Instruction::ret(Action::Kill),
             Instruction::load(OFFSET_NUMBER),
         ];
-        program.extend(tree(&ranges(rules, otherwise)));
+        let mut writer = Writer::default();
+        let first = writer.tree(&ranges(rules, otherwise));
+        debug_assert_eq!(first + 1, writer.reversed.len(), "control must fall into the tree");
+        program.extend(writer.reversed.into_iter().rev());
         Self { program }
     }
 
@@ -202,28 +205,71 @@ fn checks(test: Test, rest: usize) -> Vec<Instruction> {
     }
 }
 
-/// A balanced search tree. Conditional jumps reach 255 instructions; longer ways go by a plain jump.
-fn tree(ranges: &[(u32, Vec<Instruction>)]) -> Vec<Instruction> {
-    match ranges {
-        [] => vec![Instruction::ret(Action::Kill)],
-        [(_, code)] => code.clone(),
-        _ => {
-            let (left, right) = ranges.split_at(ranges.len() / 2);
-            let first_right = right.first().map_or(0, |(first, _)| *first);
-            let (left, right) = (tree(left), tree(right));
-            let mut code = Vec::with_capacity(left.len() + right.len() + 2);
-            match u8::try_from(left.len()) {
-                Ok(distance) => code.push(Instruction::jump(JUMP_AT_LEAST, first_right, distance, 0)),
-                Err(_) => {
-                    let distance = u32::try_from(left.len()).unwrap_or(u32::MAX);
-                    code.push(Instruction::jump(JUMP_AT_LEAST, first_right, 0, 1));
-                    code.push(Instruction { code: JUMP, yes: 0, no: 0, value: distance });
-                }
+/// Writes a balanced search tree from its end to its beginning, so that what is jumped to is there already
+/// and leaves that only return are shared.
+#[derive(Default)]
+struct Writer {
+    /// Last instruction first.
+    reversed: Vec<Instruction>,
+    /// Where each plain return was written last.
+    returns: Vec<(Instruction, usize)>,
+}
+
+/// The farthest that a conditional jump reaches.
+const REACH: usize = 255;
+
+// === impl Writer ===
+
+impl Writer {
+    /// Writes the tree of `ranges` and gives the place of its first instruction.
+    fn tree(&mut self, ranges: &[(u32, Vec<Instruction>)]) -> usize {
+        match ranges {
+            [] => self.leaf(&[Instruction::ret(Action::Kill)]),
+            [(_, code)] => self.leaf(code),
+            _ => {
+                let (left, right) = ranges.split_at(ranges.len() / 2);
+                let first_right = right.first().map_or(0, |(first, _)| *first);
+                let (right, left) = (self.tree(right), self.tree(left));
+                let (right, left) = (self.near(right), self.near(left));
+                let (yes, no) = (self.distance(right), self.distance(left));
+                self.push(Instruction::jump(JUMP_AT_LEAST, first_right, yes, no))
             }
-            code.extend(left);
-            code.extend(right);
-            code
         }
+    }
+
+    fn leaf(&mut self, code: &[Instruction]) -> usize {
+        if let [only] = code {
+            // Four more than needed may be written before the jump to it.
+            let near = |place: usize| self.reversed.len() - place + 4 < REACH;
+            let known = self.returns.iter().find(|(known, place)| known == only && near(*place));
+            if let Some((_, place)) = known {
+                return *place;
+            }
+            let place = self.push(*only);
+            self.returns.retain(|(known, _)| known != only);
+            self.returns.push((*only, place));
+            return place;
+        }
+        code.iter().rev().fold(0, |_, instruction| self.push(*instruction))
+    }
+
+    /// A place that the next conditional jumps reach and that leads to `place`.
+    fn near(&mut self, place: usize) -> usize {
+        if self.reversed.len() - place + 1 < REACH {
+            return place;
+        }
+        let distance = u32::try_from(self.reversed.len() - place - 1).unwrap_or(u32::MAX);
+        self.push(Instruction { code: JUMP, yes: 0, no: 0, value: distance })
+    }
+
+    /// From the next instruction to `place`.
+    fn distance(&self, place: usize) -> u8 {
+        u8::try_from(self.reversed.len() - place - 1).unwrap_or(u8::MAX)
+    }
+
+    fn push(&mut self, instruction: Instruction) -> usize {
+        self.reversed.push(instruction);
+        self.reversed.len() - 1
     }
 }
 

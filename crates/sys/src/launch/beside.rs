@@ -2,8 +2,8 @@
 //!
 //! The kernel takes long to make a network namespace, and to put some twenty mounts together. A
 //! companion that shares our memory and descriptors applies a [`Program`] for each on another
-//! processor, while we read arguments, write the record and prepare the rest. What it makes is one
-//! descriptor; nothing of it is seen by the host, and it vanishes with the last of its descriptors.
+//! processor, while we read arguments, write the record and prepare the rest. What it makes are
+//! descriptors; nothing of it is seen by the host, and it vanishes with the last of them.
 
 use super::clone::{self, Companion};
 use super::op::{Fate, Outcome};
@@ -27,7 +27,7 @@ struct Work {
 // === impl Beside ===
 
 impl Beside {
-    /// Starts `program`, whose last step keeps a descriptor ([`super::Op::KeepNetwork`], [`super::Op::KeepTree`]).
+    /// Starts `program`, whose last step keeps what was made ([`super::Op::KeepQuiet`], [`super::Op::KeepTree`]).
     pub fn start(program: Program) -> io::Result<Self> {
         let work = Work { program, outcome: Outcome::default() };
         let companion = clone::companion(work, |work| {
@@ -38,16 +38,15 @@ impl Beside {
     }
 
     /// What was made. Returns when it is there, though its maker may still be on its way out.
-    pub fn finish(&self) -> Result<OwnedFd, SpawnError> {
+    pub fn finish(&self) -> Result<Vec<OwnedFd>, SpawnError> {
         let Work { program, outcome } = self.companion.shared();
         outcome.wait();
-        match (outcome.fate(), outcome.take_product()) {
-            (Fate::Failed { step, errno: Errno(errno) }, _) => Err(SpawnError::Step {
+        match outcome.fate() {
+            Fate::Failed { step, errno: Errno(errno) } => Err(SpawnError::Step {
                 step: program.phrase(step),
                 source: io::Error::from_raw_os_error(errno),
             }),
-            (Fate::Running | Fate::Executing, Some(product)) => Ok(product),
-            (Fate::Running | Fate::Executing, None) => Err(SpawnError::Died),
+            Fate::Running | Fate::Executing => Ok(outcome.take_products()),
         }
     }
 }

@@ -24,18 +24,13 @@ pub(super) fn vm_child(
     let mut stack = vec![0_u8; STACK_BYTES];
     let entry = Entry { work };
     let mut pidfd: libc::c_int = -1;
-    let mut flags = libc::CLONE_VM
-        | libc::CLONE_VFORK
-        | libc::CLONE_PIDFD
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS;
+    let mut flags =
+        libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
     if namespaces.user {
         flags |= libc::CLONE_NEWUSER;
     }
-    if namespaces.net {
-        flags |= libc::CLONE_NEWNET;
+    if namespaces.quiet {
+        flags |= libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     }
     // The constants are non-negative bits of an i32.
     let mut args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);

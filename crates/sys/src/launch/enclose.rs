@@ -1,7 +1,7 @@
 //! A place to launch from that holds nothing.
 
-use super::op::{Op, Outcome, Program, Root};
 use super::SpawnError;
+use super::op::{Op, Outcome, Program, Root};
 use crate::raw::Errno;
 use std::ffi::CString;
 use std::io;

@@ -17,16 +17,19 @@ pub(super) fn cgroup_namespace() -> Result<()> {
     unshare(libc::CLONE_NEWCGROUP)
 }
 
-pub(super) fn network_namespace() -> Result<()> {
-    unshare(libc::CLONE_NEWNET)
+/// Those that no other part of a launch happens in.
+pub(super) fn quiet_namespaces() -> Result<()> {
+    unshare(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)
 }
 
 pub(super) fn mount_namespace() -> Result<()> {
     unshare(libc::CLONE_NEWNS)
 }
 
-pub(super) fn network_handle() -> Result<i32> {
-    raw::open(CWD, c"/proc/self/ns/net", libc::O_RDONLY | libc::O_CLOEXEC, 0)
+pub(super) fn quiet_handles() -> Result<[i32; 3]> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let open = |path| raw::open(CWD, path, flags, 0);
+    Ok([open(c"/proc/self/ns/net")?, open(c"/proc/self/ns/ipc")?, open(c"/proc/self/ns/uts")?])
 }
 
 pub(super) fn enter(namespace: &OwnedFd) -> Result<()> {

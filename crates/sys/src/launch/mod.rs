@@ -29,7 +29,8 @@ use std::os::fd::OwnedFd;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces {
     pub user: bool,
-    pub net: bool,
+    /// Network, ipc and uts; otherwise prepared ones are entered.
+    pub quiet: bool,
 }
 
 /// A child that has executed its program.
@@ -55,7 +56,7 @@ pub enum SpawnError {
     Died,
 }
 
-/// Starts `program` in a child with its own mount, pid, ipc and uts namespaces and those in `namespaces`.
+/// Starts `program` in a child with its own mount and pid namespaces and those in `namespaces`.
 pub fn spawn(
     program: &Program,
     namespaces: Namespaces,

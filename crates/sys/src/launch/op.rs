@@ -50,12 +50,12 @@ pub enum Op {
     JoinCgroup(OwnedFd),
     /// Take a cgroup namespace whose root is where we are now.
     CgroupNamespace,
-    /// Take a network namespace of our own.
-    NetworkNamespace,
+    /// Take network, ipc and uts namespaces of our own.
+    QuietNamespaces,
     /// Take a mount namespace of our own.
     MountNamespace,
-    /// Leave a handle of our network namespace as what was made.
-    KeepNetwork,
+    /// Leave handles of those three as what was made.
+    KeepQuiet,
     /// Leave a copy of the mount tree at the working directory as what was made.
     KeepTree,
     /// Enter a prepared namespace.
@@ -160,6 +160,9 @@ pub enum Op {
     },
     /// Make the working directory `/` and let go of the host's root.
     EnterRoot,
+    /// Make the working directory `/`, with the old root, in which there is nothing, put at this folder.
+    /// Letting go of it would cost a grace period.
+    EnterRootOver(CString),
     /// Send a handle of a guest folder through this socket, with one byte of tag.
     SendFolder {
         path: CString,
@@ -196,7 +199,7 @@ pub enum Op {
 pub(super) struct Outcome {
     /// The failed step and its error number, or one of the marks below.
     fate: AtomicU64,
-    product: AtomicI32,
+    products: Products,
     /// Whether the child will store nothing more; waited on by address.
     finished: AtomicU32,
 }
@@ -212,6 +215,10 @@ pub(super) enum Fate {
         errno: Errno,
     },
 }
+
+/// Descriptors that were made, in order.
+#[derive(Debug)]
+pub(super) struct Products([AtomicI32; 3]);
 
 const RUNNING: u64 = u64::MAX;
 const EXECUTING: u64 = u64::MAX - 1;
@@ -240,7 +247,7 @@ impl Program {
             if matches!(op, Op::Execute { .. }) {
                 outcome.fate.store(EXECUTING, Ordering::Release);
             }
-            if let Err(Errno(errno)) = op.apply(&outcome.product) {
+            if let Err(Errno(errno)) = op.apply(&outcome.products) {
                 let packed = (step as u64) << 32 | u64::from(errno.cast_unsigned());
                 outcome.fate.store(packed, Ordering::Release);
                 return;
@@ -253,16 +260,16 @@ impl Program {
 
 impl Op {
     /// Runs in the child: kernel calls only.
-    fn apply(&self, product: &AtomicI32) -> Result<(), Errno> {
-        let keep = |made: i32| product.store(made, Ordering::Release);
+    fn apply(&self, products: &Products) -> Result<(), Errno> {
+        let keep = |made: i32| products.keep(made);
         match self {
             Self::DieWithParent => ids::die_with_parent(),
             Self::ClearUmask => node::clear_umask(),
             Self::JoinCgroup(procs) => ids::join_cgroup(procs),
             Self::CgroupNamespace => ids::cgroup_namespace(),
-            Self::NetworkNamespace => ids::network_namespace(),
+            Self::QuietNamespaces => ids::quiet_namespaces(),
             Self::MountNamespace => ids::mount_namespace(),
-            Self::KeepNetwork => ids::network_handle().map(keep),
+            Self::KeepQuiet => ids::quiet_handles().map(|made| made.into_iter().for_each(keep)),
             Self::KeepTree => mount::tree().map(keep),
             Self::EnterNamespace(namespace) => ids::enter(namespace),
             Self::MapIds { uid, gid } => ids::map(*uid, *gid),
@@ -293,6 +300,7 @@ impl Op {
             Self::CopyFile { from, path, mode, owner } => node::copy_file(from, path, *mode, *owner),
             Self::Device { path, major, minor } => node::device(path, *major, *minor),
             Self::EnterRoot => mount::enter_root(),
+            Self::EnterRootOver(folder) => mount::enter_root_over(folder),
             Self::SendFolder { path, socket, tag } => node::send_folder(path, socket, *tag),
             Self::Limit { resource, value } => lockdown::limit(*resource, *value),
             Self::Processors(count) => lockdown::processors(*count),
@@ -322,11 +330,14 @@ impl Outcome {
     }
 
     /// What was made, once.
-    pub(super) fn take_product(&self) -> Option<OwnedFd> {
-        let number = self.product.swap(NO_PRODUCT, Ordering::AcqRel);
+    pub(super) fn take_products(&self) -> Vec<OwnedFd> {
+        let numbers = self.products.0.iter().map(|place| place.swap(NO_PRODUCT, Ordering::AcqRel));
         // SAFETY: the maker opened it in the descriptor table that it shares with us and uses it no more;
         // the swap gives it to one owner.
-        (number != NO_PRODUCT).then(|| unsafe { OwnedFd::from_raw_fd(number) })
+        numbers
+            .filter(|number| *number != NO_PRODUCT)
+            .map(|number| unsafe { OwnedFd::from_raw_fd(number) })
+            .collect()
     }
 
     /// Says that nothing more is stored.
@@ -347,7 +358,7 @@ impl Default for Outcome {
     fn default() -> Self {
         Self {
             fate: AtomicU64::new(RUNNING),
-            product: AtomicI32::new(NO_PRODUCT),
+            products: Products([const { AtomicI32::new(NO_PRODUCT) }; 3]),
             finished: AtomicU32::new(0),
         }
     }
@@ -355,6 +366,18 @@ impl Default for Outcome {
 
 impl Drop for Outcome {
     fn drop(&mut self) {
-        drop(self.take_product());
+        drop(self.take_products());
+    }
+}
+
+// === impl Products ===
+
+impl Products {
+    /// Stores in the first free place. There are as many places as the longest program makes things.
+    fn keep(&self, made: i32) {
+        let free = self.0.iter().find(|place| place.load(Ordering::Acquire) == NO_PRODUCT);
+        if let Some(place) = free {
+            place.store(made, Ordering::Release);
+        }
     }
 }
