@@ -3,17 +3,22 @@
 use crate::cgroup::Cgroup;
 use crate::control::Control;
 use crate::identity::Identity;
-use crate::usage;
+use crate::{syscalls, usage};
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::launch::{Beside, Spawned};
+use fumehood_sys::notify::Listener;
+use fumehood_sys::poll::Joined;
 use fumehood_sys::process;
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 /// A live sandbox: its first process, the socket to it, and what limits it.
 #[derive(Debug)]
 pub(crate) struct NativeInstance {
     parts: Parts,
+    /// The control socket and the filter's listener.
+    events: Joined,
     exec: Option<u32>,
     cpu_ms: u64,
     peak_bytes: u64,
@@ -29,6 +34,7 @@ pub(crate) struct Parts {
     pub(crate) control: Control,
     pub(crate) output: Option<OwnedFd>,
     pub(crate) root: Option<OwnedFd>,
+    pub(crate) listener: Option<Listener>,
     /// Those who made its network and its root beside us: waited for at the end, when they are long gone.
     pub(crate) _makers: (Option<Beside>, Option<Beside>),
 }
@@ -36,8 +42,19 @@ pub(crate) struct Parts {
 // === impl NativeInstance ===
 
 impl NativeInstance {
-    pub(crate) fn new(parts: Parts) -> Self {
-        Self { parts, exec: None, cpu_ms: 0, peak_bytes: 0 }
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let listener = parts.listener.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let events = Joined::new(&[parts.control.events(), listener.as_fd()])?;
+        Ok(Self { parts, events, exec: None, cpu_ms: 0, peak_bytes: 0 })
+    }
+
+    /// Answers one refused call, if one waits.
+    fn next_refusal(&mut self) -> Option<Event> {
+        let listener = self.parts.listener.as_ref()?;
+        let Some(call) = listener.next() else { return None };
+        let (syscall, errno) = syscalls::refusal(call.number);
+        let _ = listener.refuse(call, errno);
+        Some(Event::Denied { syscall })
     }
 }
 
@@ -48,11 +65,11 @@ impl Instance for NativeInstance {
     }
 
     fn events(&self) -> BorrowedFd<'_> {
-        self.parts.control.events()
+        self.events.as_fd()
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        self.parts.control.next_event()
+        self.parts.control.next_event().or_else(|| self.next_refusal())
     }
 
     fn signal(&mut self, signal: i32) -> Result<(), ExecError> {

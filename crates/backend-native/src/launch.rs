@@ -12,6 +12,7 @@ use fumehood_backend::{Instance, LaunchError};
 use fumehood_model::envelope::Envelope;
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
+use fumehood_sys::notify::Listener;
 use fumehood_sys::{process, socket};
 use std::fs::File;
 use std::io;
@@ -22,6 +23,8 @@ const FIRST_FREE_DESCRIPTOR: i32 = 10;
 /// Tag of the packet that carries the handle of `/out`, and of the one that carries the root's.
 const OUTPUT: u8 = 1;
 const ROOT: u8 = 2;
+/// Tag of the filter's listener.
+const LISTENER: u8 = 3;
 
 /// Everything that is made before the child exists.
 #[derive(Debug)]
@@ -94,11 +97,22 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
     drop(program);
     match spawned {
         Ok((spawned, maker)) => {
-            let (output, root) = receive_handles(&handles);
+            let Handed { output, root, listener } = receive_handles(&handles);
             let makers = (namespaces, maker);
-            let parts =
-                Parts { _identity: identity, cgroup, spawned, control, output, root, _makers: makers };
-            Ok(Box::new(NativeInstance::new(parts)))
+            let listener = listener.map(Listener::from);
+            let parts = Parts {
+                _identity: identity,
+                cgroup,
+                spawned,
+                control,
+                output,
+                root,
+                listener,
+                _makers: makers,
+            };
+            let instance =
+                NativeInstance::new(parts).map_err(|error| prepare("watch the sandbox", &error))?;
+            Ok(Box::new(instance))
         }
         Err(error) => {
             remove(cgroup.as_ref());
@@ -134,10 +148,11 @@ fn rest(plan: &NativePlan, identity: &Identity, gifts: Gifts) -> Result<Program,
         false => program.push("enter the private root", Op::EnterRoot),
     }
     copy_in(&mut program, inputs, identity);
+    let listener = handles.try_clone().map_err(|error| prepare("share the output folder", &error))?;
     send_handles(&mut program, &plan.envelope, handles)
         .map_err(|error| prepare("share the output folder", &error))?;
     limit(&mut program, plan);
-    lock_down(&mut program, plan, identity, init_end);
+    lock_down(&mut program, plan, identity, init_end, listener);
     program.push("execute init", Op::Execute { program: init, name: c_string("init") });
     Ok(program)
 }
@@ -241,9 +256,16 @@ fn send_handles(program: &mut Program, envelope: &Envelope, socket: OwnedFd) -> 
     Ok(())
 }
 
-/// The handles of `/out` and of `/` that the child sent before anything untrusted ran.
-fn receive_handles(socket: &OwnedFd) -> (Option<OwnedFd>, Option<OwnedFd>) {
-    let (mut output, mut root) = (None, None);
+/// What the child handed over before anything untrusted ran.
+#[derive(Debug, Default)]
+struct Handed {
+    output: Option<OwnedFd>,
+    root: Option<OwnedFd>,
+    listener: Option<OwnedFd>,
+}
+
+fn receive_handles(socket: &OwnedFd) -> Handed {
+    let mut handed = Handed::default();
     let mut tag = [0_u8; 1];
     while let Ok(packet) = socket::receive(socket.as_fd(), &mut tag) {
         if packet.length == 0 {
@@ -251,11 +273,12 @@ fn receive_handles(socket: &OwnedFd) -> (Option<OwnedFd>, Option<OwnedFd>) {
         }
         let handle = packet.descriptors.into_iter().next();
         match tag {
-            [OUTPUT] => output = handle,
-            _ => root = handle,
+            [OUTPUT] => handed.output = handle,
+            [LISTENER] => handed.listener = handle,
+            _ => handed.root = handle,
         }
     }
-    (output, root)
+    handed
 }
 
 fn limit(program: &mut Program, plan: &NativePlan) {
@@ -274,7 +297,13 @@ fn limit(program: &mut Program, plan: &NativePlan) {
     }
 }
 
-fn lock_down(program: &mut Program, plan: &NativePlan, identity: &Identity, init_end: OwnedFd) {
+fn lock_down(
+    program: &mut Program,
+    plan: &NativePlan,
+    identity: &Identity,
+    init_end: OwnedFd,
+    listener: OwnedFd,
+) {
     if identity.own {
         let op = Op::LateUserNamespace { inside: identity.inside, outside: identity.kernel };
         program.push("become the sandbox's user", op);
@@ -283,10 +312,9 @@ fn lock_down(program: &mut Program, plan: &NativePlan, identity: &Identity, init
     program.push("forbid new privileges", Op::NoNewPrivileges);
     program.push("place the descriptors", Op::Descriptors { control: init_end });
     program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
-    program.push(
-        "enforce the system call filter",
-        Op::Seccomp(syscalls::filter(plan.envelope.privilege().syscalls)),
-    );
+    let filter = syscalls::filter(plan.envelope.privilege().syscalls);
+    let op = Op::Seccomp { filter, socket: listener, tag: LISTENER };
+    program.push("enforce the system call filter", op);
 }
 
 /// Everything that is there may be read; only what is the sandbox's own may be written.

@@ -1,15 +1,14 @@
 //! The system call allow-list: what is not named here does not exist inside.
 //!
-//! Groups by purpose. A call that is not known at all answers `ENOSYS`, so that libraries fall back;
-//! a known call that is refused answers `EPERM`; each exception below says why.
+//! Groups by purpose. A call that is not known at all answers `ENOSYS`, so that libraries fall back. A
+//! known call that is refused is put to the keeper, which counts it and answers `EPERM`; each exception
+//! below says why.
 
 use fumehood_model::envelope::Syscalls;
 use fumehood_sys::bpf::{Action, Filter, Rule, Test};
 use std::collections::BTreeMap;
 
-const EPERM: Action = Action::Errno(1);
 const ENOSYS: Action = Action::Errno(38);
-const EAFNOSUPPORT: Action = Action::Errno(97);
 
 /// Bits of `clone` and `unshare` that make namespaces.
 const NEW_NAMESPACES: u32 = 0x7E02_0080;
@@ -28,13 +27,13 @@ fn table(profile: Syscalls) -> BTreeMap<u32, Rule> {
             table.insert(nr(*number), Rule::Always(Action::Allow));
         }
     }
-    for number in REFUSED {
-        table.insert(nr(*number), Rule::Always(EPERM));
+    for (number, _) in REFUSED {
+        table.insert(nr(*number), Rule::Always(Action::Ask));
     }
-    for number in TRACING {
+    for (number, _) in TRACING {
         let action = match profile {
             Syscalls::Debug => Action::Allow,
-            Syscalls::Default => EPERM,
+            Syscalls::Default => Action::Ask,
         };
         table.insert(nr(*number), Rule::Always(action));
     }
@@ -44,13 +43,35 @@ fn table(profile: Syscalls) -> BTreeMap<u32, Rule> {
     table
 }
 
+/// What to say of a call that was put to the keeper: its name, and the error it gets.
+pub(crate) fn refusal(number: i32) -> (&'static str, i32) {
+    let number = i64::from(number);
+    let named = REFUSED.iter().chain(TRACING).chain(JUDGED).find(|(known, _)| *known == number);
+    let errno = if number == libc::SYS_socket || number == libc::SYS_socketpair {
+        libc::EAFNOSUPPORT
+    } else {
+        libc::EPERM
+    };
+    (named.map_or("a system call", |(_, name)| name), errno)
+}
+
+/// Those of [`conditional`] that can be refused.
+const JUDGED: &[(i64, &str)] = &[
+    (libc::SYS_clone, "clone with a namespace"),
+    (libc::SYS_unshare, "unshare with a namespace"),
+    (libc::SYS_socket, "socket of another family"),
+    (libc::SYS_socketpair, "socketpair of another family"),
+    (libc::SYS_personality, "personality"),
+    (libc::SYS_ioctl, "ioctl on a terminal"),
+];
+
 /// Calls that depend on their arguments.
 fn conditional() -> Vec<(i64, Rule)> {
     let low = |argument, value| Test::Low { argument, mask: u32::MAX, value };
     let allow = |tests: Vec<Test>| (tests, Action::Allow);
     let no_namespaces = |number| {
         let tests = vec![Test::Whole { argument: 0, mask: NEW_NAMESPACES, value: 0 }];
-        (number, Rule::Cases { cases: vec![allow(tests)], otherwise: EPERM })
+        (number, Rule::Cases { cases: vec![allow(tests)], otherwise: Action::Ask })
     };
     let families = vec![
         allow(vec![low(0, 1)]),  // AF_UNIX
@@ -62,15 +83,15 @@ fn conditional() -> Vec<(i64, Rule)> {
     let personalities = [0, 0xFFFF_FFFF, 0x0004_0000].map(|value| allow(vec![low(0, value)]));
     // TIOCSTI, TIOCLINUX and TIOCSETD: typing into, pasting into and redefining a terminal. The
     // kernel reads 32 bits of the request, so the test does too.
-    let terminals = [0x5412, 0x541C, 0x5423].map(|value| (vec![low(1, value)], EPERM));
+    let terminals = [0x5412, 0x541C, 0x5423].map(|value| (vec![low(1, value)], Action::Ask));
     vec![
         no_namespaces(libc::SYS_clone),
         no_namespaces(libc::SYS_unshare),
         // Its flags lie in memory, which a filter can not read: libc falls back to `clone`.
         (libc::SYS_clone3, Rule::Always(ENOSYS)),
-        (libc::SYS_socket, Rule::Cases { cases: families, otherwise: EAFNOSUPPORT }),
-        (libc::SYS_socketpair, Rule::Cases { cases: vec![allow(vec![low(0, 1)])], otherwise: EAFNOSUPPORT }),
-        (libc::SYS_personality, Rule::Cases { cases: personalities.to_vec(), otherwise: EPERM }),
+        (libc::SYS_socket, Rule::Cases { cases: families, otherwise: Action::Ask }),
+        (libc::SYS_socketpair, Rule::Cases { cases: vec![allow(vec![low(0, 1)])], otherwise: Action::Ask }),
+        (libc::SYS_personality, Rule::Cases { cases: personalities.to_vec(), otherwise: Action::Ask }),
         (libc::SYS_ioctl, Rule::Cases { cases: terminals.to_vec(), otherwise: Action::Allow }),
     ]
 }
@@ -400,61 +421,65 @@ const SELF_CONFINEMENT: &[i64] = &[
 ];
 
 /// Looking into other processes of the same sandbox: debuggers need it, nothing else does.
-const TRACING: &[i64] = &[libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+const TRACING: &[(i64, &str)] = &[
+    (libc::SYS_ptrace, "ptrace"),
+    (libc::SYS_process_vm_readv, "process_vm_readv"),
+    (libc::SYS_process_vm_writev, "process_vm_writev"),
+];
 
 /// Known, and refused with a plain answer. Everything else that is unknown answers ENOSYS.
-const REFUSED: &[i64] = &[
+const REFUSED: &[(i64, &str)] = &[
     // Mounts and roots.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_setns,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_quotactl,
-    libc::SYS_fanotify_init,
-    libc::SYS_fanotify_mark,
+    (libc::SYS_mount, "mount"),
+    (libc::SYS_umount2, "umount2"),
+    (libc::SYS_pivot_root, "pivot_root"),
+    (libc::SYS_open_tree, "open_tree"),
+    (libc::SYS_move_mount, "move_mount"),
+    (libc::SYS_fsopen, "fsopen"),
+    (libc::SYS_fsconfig, "fsconfig"),
+    (libc::SYS_fsmount, "fsmount"),
+    (libc::SYS_fspick, "fspick"),
+    (libc::SYS_mount_setattr, "mount_setattr"),
+    (libc::SYS_setns, "setns"),
+    (libc::SYS_open_by_handle_at, "open_by_handle_at"),
+    (libc::SYS_name_to_handle_at, "name_to_handle_at"),
+    (libc::SYS_swapon, "swapon"),
+    (libc::SYS_swapoff, "swapoff"),
+    (libc::SYS_quotactl, "quotactl"),
+    (libc::SYS_fanotify_init, "fanotify_init"),
+    (libc::SYS_fanotify_mark, "fanotify_mark"),
     // The kernel itself.
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_reboot,
-    libc::SYS_syslog,
-    libc::SYS_acct,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_vhangup,
-    libc::SYS_lookup_dcookie,
-    libc::SYS_nfsservctl,
+    (libc::SYS_bpf, "bpf"),
+    (libc::SYS_perf_event_open, "perf_event_open"),
+    (libc::SYS_userfaultfd, "userfaultfd"),
+    (libc::SYS_init_module, "init_module"),
+    (libc::SYS_finit_module, "finit_module"),
+    (libc::SYS_delete_module, "delete_module"),
+    (libc::SYS_kexec_load, "kexec_load"),
+    (libc::SYS_kexec_file_load, "kexec_file_load"),
+    (libc::SYS_reboot, "reboot"),
+    (libc::SYS_syslog, "syslog"),
+    (libc::SYS_acct, "acct"),
+    (libc::SYS_iopl, "iopl"),
+    (libc::SYS_ioperm, "ioperm"),
+    (libc::SYS_vhangup, "vhangup"),
+    (libc::SYS_lookup_dcookie, "lookup_dcookie"),
+    (libc::SYS_nfsservctl, "nfsservctl"),
     // Keys outlive namespaces.
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
+    (libc::SYS_add_key, "add_key"),
+    (libc::SYS_request_key, "request_key"),
+    (libc::SYS_keyctl, "keyctl"),
     // The host's name and clocks.
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_clock_adjtime,
+    (libc::SYS_sethostname, "sethostname"),
+    (libc::SYS_setdomainname, "setdomainname"),
+    (libc::SYS_settimeofday, "settimeofday"),
+    (libc::SYS_clock_settime, "clock_settime"),
+    (libc::SYS_clock_adjtime, "clock_adjtime"),
     // Descriptors and memory of other processes.
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    libc::SYS_migrate_pages,
-    libc::SYS_move_pages,
+    (libc::SYS_pidfd_getfd, "pidfd_getfd"),
+    (libc::SYS_kcmp, "kcmp"),
+    (libc::SYS_migrate_pages, "migrate_pages"),
+    (libc::SYS_move_pages, "move_pages"),
 ];
 
 // Newer than the `libc` crate's table for this target.
@@ -477,7 +502,8 @@ mod tests {
             [FILES, PROCESSES, MEMORY, SIGNALS, TIME, DESCRIPTORS, SOCKETS, IPC, IDENTITY, SELF_CONFINEMENT]
                 .concat();
         let mut seen = std::collections::BTreeSet::new();
-        for number in allowed.iter().chain(REFUSED).chain(TRACING) {
+        let refused = REFUSED.iter().chain(TRACING).map(|(number, _)| number);
+        for number in allowed.iter().chain(refused) {
             assert!(seen.insert(*number), "call {number} stands in two groups");
         }
         let io_uring = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
@@ -487,7 +513,7 @@ mod tests {
     #[test]
     fn tracing_is_for_the_debug_profile_alone() {
         let rule = |profile| table(profile).remove(&nr(libc::SYS_ptrace));
-        assert_eq!(rule(Syscalls::Default), Some(Rule::Always(EPERM)));
+        assert_eq!(rule(Syscalls::Default), Some(Rule::Always(Action::Ask)));
         assert_eq!(rule(Syscalls::Debug), Some(Rule::Always(Action::Allow)));
     }
 }

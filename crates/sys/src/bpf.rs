@@ -3,8 +3,9 @@
 //! A linear filter costs every call of every program a walk through the table; the tree costs some
 //! nine comparisons. The default is refusal: a number that is not in the table gets `otherwise`.
 
-use crate::raw::{Result, syscall};
+use crate::raw::{self, Result, syscall};
 use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 
 /// What the kernel does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum Action {
     Allow,
     /// Fail with this error number.
     Errno(u16),
+    /// Ask whoever holds the filter's [`crate::notify::Listener`], and wait for the answer.
+    Ask,
     /// End the process with SIGSYS.
     Kill,
 }
@@ -105,13 +108,15 @@ impl Filter {
         self.program.is_empty()
     }
 
-    /// Installs it on the calling thread. Kernel calls only.
-    pub(crate) fn enforce(&self) -> Result<()> {
+    /// Installs it on the calling thread and gives the descriptor of its listener. Kernel calls only.
+    pub(crate) fn enforce(&self) -> Result<RawFd> {
         const SECCOMP_SET_MODE_FILTER: usize = 1;
+        const NEW_LISTENER: usize = 8;
         let header = ProgramHeader { length: self.program.len() as u16, instructions: self.program.as_ptr() };
         let pointer = std::ptr::from_ref(&header) as usize;
         // SAFETY: the header and the instructions are live; the kernel copies and checks them.
-        unsafe { syscall(libc::SYS_seccomp, [SECCOMP_SET_MODE_FILTER, 0, pointer, 0, 0, 0]) }.map(drop)
+        unsafe { syscall(libc::SYS_seccomp, [SECCOMP_SET_MODE_FILTER, NEW_LISTENER, pointer, 0, 0, 0]) }
+            .map(raw::to_fd)
     }
 }
 
@@ -122,6 +127,7 @@ impl Action {
         match self {
             Self::Allow => 0x7fff_0000,
             Self::Errno(number) => 0x0005_0000 | number as u32,
+            Self::Ask => 0x7fc0_0000,
             Self::Kill => 0x8000_0000,
         }
     }

@@ -14,6 +14,7 @@ pub mod idmap;
 pub mod landlock;
 pub mod launch;
 pub mod memfd;
+pub mod notify;
 pub mod poll;
 pub mod process;
 mod raw;

@@ -2,7 +2,7 @@
 
 use crate::raw::{self, Errno};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
 /// What to wait for on one descriptor.
@@ -55,5 +55,42 @@ pub fn wait(set: &[(BorrowedFd<'_>, Interest)], timeout: Option<Duration>) -> io
             })
             .collect()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Several descriptors as one: it is readable while one of them is.
+#[derive(Debug)]
+pub struct Joined(OwnedFd);
+
+// === impl Joined ===
+
+impl Joined {
+    /// Joins `members`, which must outlive the waits.
+    pub fn new(members: &[BorrowedFd<'_>]) -> io::Result<Self> {
+        let flags = libc::EPOLL_CLOEXEC as usize;
+        // SAFETY: numbers only.
+        let made = unsafe { raw::syscall(libc::SYS_epoll_create1, [flags, 0, 0, 0, 0, 0]) }?;
+        // SAFETY: the kernel made it a moment ago.
+        let joined = unsafe { OwnedFd::from_raw_fd(raw::to_fd(made)) };
+        for member in members {
+            let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+            let arguments = [
+                raw::fd(joined.as_raw_fd()),
+                libc::EPOLL_CTL_ADD as usize,
+                raw::fd(member.as_raw_fd()),
+                std::ptr::from_ref(&event) as usize,
+                0,
+                0,
+            ];
+            // SAFETY: `event` is live and only read.
+            unsafe { raw::syscall(libc::SYS_epoll_ctl, arguments) }?;
+        }
+        Ok(Self(joined))
+    }
+}
+
+impl AsFd for Joined {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

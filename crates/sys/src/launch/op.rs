@@ -3,9 +3,10 @@
 use super::{ids, lockdown, mount, node};
 use crate::bpf::Filter;
 use crate::landlock::Ruleset;
+use crate::notify;
 use crate::raw::{self, Errno};
 use std::ffi::CString;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// A launch: operations in order, each with the phrase that names it when it fails.
@@ -186,7 +187,12 @@ pub enum Op {
     Descriptors {
         control: OwnedFd,
     },
-    Seccomp(Filter),
+    /// Install a filter, and send its listener through this socket with one byte of tag.
+    Seccomp {
+        filter: Filter,
+        socket: OwnedFd,
+        tag: u8,
+    },
     /// Execute an open program with an empty environment.
     Execute {
         program: OwnedFd,
@@ -309,7 +315,9 @@ impl Op {
             Self::NoNewPrivileges => lockdown::no_new_privileges(),
             Self::Landlock(ruleset) => ruleset.enforce(),
             Self::Descriptors { control } => lockdown::descriptors(control),
-            Self::Seccomp(filter) => filter.enforce(),
+            Self::Seccomp { filter, socket, tag } => {
+                notify::hand_over(filter.enforce(), socket.as_raw_fd(), *tag)
+            }
             Self::Execute { program, name } => lockdown::execute(program, name),
         }
     }
