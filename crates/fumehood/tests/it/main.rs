@@ -12,4 +12,6 @@ mod lab;
 #[cfg(test)]
 mod real_work;
 #[cfg(test)]
+mod residue;
+#[cfg(test)]
 mod subjects;
