@@ -182,7 +182,9 @@ impl<'a> Keeper<'a> {
 
     /// A terminal that does not know its own size says zero; the guest keeps the one it was started with.
     fn resize(&self) {
-        if let (Some(master), Ok((rows @ 1.., columns @ 1..))) = (&self.terminal, terminal::size(static_input())) {
+        if let (Some(master), Ok((rows @ 1.., columns @ 1..))) =
+            (&self.terminal, terminal::size(static_input()))
+        {
             let _ = terminal::set_size(master.as_fd(), rows, columns);
         }
     }

@@ -143,7 +143,7 @@ fn start(lab: &Lab, script: &str) -> Child {
 fn kill(pid: u32) {
     let mut command = Command::new("kill");
     // It may have ended by itself: the moment is random.
-    drop(command.args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status().unwrap());
+    let _may_be_gone = command.args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status().unwrap();
 }
 
 /// The processes beneath a process, whatever session they are in.
