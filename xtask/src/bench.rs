@@ -22,20 +22,57 @@ struct Side {
     command: Command,
 }
 
-/// Root and an ordinary user, each against the peers that it can use.
+/// Root and an ordinary user, each against the peers that it can use. Each caller is this program
+/// again, so that no side carries the cost of becoming that caller.
 pub(crate) fn whole_process() -> Done {
     let binary = run::release()?;
     let folder = Scratch::new()?;
-    let copy = folder.0.join("fumehood");
-    std::fs::copy(&binary, &copy)?;
-    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755))?;
-    let root = is_root()?;
-    if root {
-        compare("root", root_sides(&copy, &folder.0)?, &[("bwrap", 0.85), ("crun", 0.25)])?;
-    } else {
-        run::say("root: not measured, this is an ordinary user");
+    for (from, name) in [(binary, "fumehood"), (std::env::current_exe()?, "xtask")] {
+        std::fs::copy(from, folder.0.join(name))?;
+        std::fs::set_permissions(folder.0.join(name), PermissionsExt::from_mode(0o755))?;
     }
-    compare("user", user_sides(&copy, &folder.0, root)?, &[("bwrap", 1.1)])
+    let home = folder.0.join("home");
+    std::fs::create_dir_all(&home)?;
+    let again = folder.0.join("xtask");
+    if !is_root()? {
+        run::say("root: not measured, this is an ordinary user");
+        return run::must(Command::new(again).args(["bench", "as-user"]).arg(&folder.0));
+    }
+    // A mount namespace without the second cgroup hierarchy, over which one of the tools stumbles.
+    let script = "umount /sys/fs/cgroup/unified 2> /dev/null; exec \"$@\"";
+    let mut root = Command::new("unshare");
+    root.args(["--mount", "sh", "-c", script, "sh"]).arg(&again).args(["bench", "as-root"]).arg(&folder.0);
+    let as_root = run::must(&mut root);
+    std::os::unix::fs::chown(&home, Some(USER.parse()?), Some(USER.parse()?))?;
+    let mut user = Command::new("setpriv");
+    user.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups", "--"]);
+    user.arg(&again).args(["bench", "as-user"]).arg(&folder.0).current_dir("/");
+    let as_user = run::must(&mut user);
+    as_root.and(as_user)
+}
+
+/// The comparison of root, in a folder that [`whole_process`] has made.
+pub(crate) fn as_root(folder: &Path) -> Done {
+    let mut sides = vec![plain(), ours(&folder.join("fumehood"), folder)];
+    sides.extend(peer("bwrap", bubblewrap));
+    for name in ["crun", "runc"] {
+        let bundle = folder.join(name);
+        match run::find(name) {
+            Some(program) => {
+                write_bundle(&program, &bundle)?;
+                sides.push(container(name, &program, &bundle, folder));
+            }
+            None => run::say(&format!("{name}: missing")),
+        }
+    }
+    compare("root", sides, &[("bwrap", 0.85), ("crun", 0.25)])
+}
+
+/// The comparison of an ordinary user.
+pub(crate) fn as_user(folder: &Path) -> Done {
+    let mut sides = vec![plain(), ours(&folder.join("fumehood"), &folder.join("home"))];
+    sides.extend(peer("bwrap", bubblewrap));
+    compare("user", sides, &[("bwrap", 1.1)])
 }
 
 /// Runs the engine-only benchmark of the container level, where there is one.
@@ -46,49 +83,6 @@ pub(crate) fn engine() -> Done {
         return Ok(());
     }
     run::must(&mut run::cargo(&["bench", "--package", "fumehood-backend-native", "--bench", "engine"]))
-}
-
-fn root_sides(fumehood: &Path, folder: &Path) -> Result<Vec<Side>, Box<dyn Error>> {
-    let mut sides = vec![plain(), ours(fumehood, folder)];
-    sides.extend(peer("bwrap", bubblewrap));
-    for name in ["crun", "runc"] {
-        let bundle = folder.join(name);
-        match run::find(name) {
-            Some(program) => {
-                write_bundle(&program, &bundle)?;
-                sides.push(container(name, &program, &bundle, folder));
-            }
-            None => run::say(&format!("root: {name}: missing")),
-        }
-    }
-    Ok(sides)
-}
-
-fn user_sides(fumehood: &Path, folder: &Path, root: bool) -> Result<Vec<Side>, Box<dyn Error>> {
-    let home = folder.join("home");
-    std::fs::create_dir_all(&home)?;
-    let mut sides = vec![plain(), ours(fumehood, &home)];
-    sides.extend(peer("bwrap", bubblewrap));
-    if root {
-        std::os::unix::fs::chown(&home, Some(USER.parse()?), Some(USER.parse()?))?;
-        for side in &mut sides {
-            side.command = as_user(&side.command);
-        }
-    }
-    Ok(sides)
-}
-
-/// The same command through `setpriv`, which costs each side the same.
-fn as_user(command: &Command) -> Command {
-    let mut wrapped = Command::new("setpriv");
-    wrapped.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups", "--"]);
-    wrapped.arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            wrapped.env(name, value);
-        }
-    }
-    wrapped
 }
 
 fn plain() -> Side {
@@ -126,18 +120,10 @@ fn bubblewrap(program: PathBuf) -> Side {
     }
 }
 
-/// A mount namespace without the second cgroup hierarchy, which one of the tools stumbles over.
 fn container(name: &'static str, program: &Path, bundle: &Path, folder: &Path) -> Side {
-    let script = "umount /sys/fs/cgroup/unified 2> /dev/null; exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script, "sh"]).arg(program);
-    command
-        .arg("--root")
-        .arg(folder.join("containers"))
-        .arg("run")
-        .arg("--bundle")
-        .arg(bundle)
-        .arg(format!("bench-{name}"));
+    let mut command = Command::new(program);
+    command.arg("--root").arg(folder.join("containers")).arg("run");
+    command.arg("--bundle").arg(bundle).arg(format!("bench-{name}"));
     Side {
         name,
         unshares: "mount, pid, net, ipc, uts, cgroup; own root, its default specification; no record",

@@ -38,6 +38,9 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["tidy"] => tidy::check(),
         ["bench"] => bench::whole_process(),
+        // How `bench` starts itself again as each caller.
+        ["bench", "as-root", folder] => bench::as_root(folder.as_ref()),
+        ["bench", "as-user", folder] => bench::as_user(folder.as_ref()),
         ["bench", "engine"] => bench::engine(),
         ["bench", "memory"] => memory::idle(),
         ["bench", "workspace"] => workspace::large_beside_empty(),
