@@ -1,1 +1,72 @@
-fn main() {}
+//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | conformance | size | full`.
+//!
+//! It stands outside the product: nothing here is shipped, and nothing shipped depends on it.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "JSON values: what is missing reads as null, and what is written is an object"
+)]
+
+mod bench;
+mod conformance;
+mod measure;
+mod memory;
+mod metadata;
+mod run;
+mod size;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  tidy          tiers, budgets, names, documentation and stray names in the tree
+  bench         whole-process start, side by side with bwrap, crun, runc and a plain fork and exec
+    engine        engine-only figures, from the benchmark in backend-native
+    memory        mean memory of idle sandboxes
+    workspace     start under a large copy-on-write workspace, beside an empty one
+  size          size of the binary and of init, and that both are static
+  conformance   run the conformance list and write docs/parity.md
+  full          everything above, and the full profile of the tests
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["tidy"] => tidy::check(),
+        ["bench"] => bench::whole_process(),
+        // How `bench` starts itself again as each caller.
+        ["bench", "as-root", folder] => bench::as_root(folder.as_ref()),
+        ["bench", "as-user", folder] => bench::as_user(folder.as_ref()),
+        ["bench", "engine"] => bench::engine(),
+        ["bench", "memory"] => memory::idle(),
+        ["bench", "workspace"] => workspace::large_beside_empty(),
+        ["size"] => size::check(),
+        ["conformance"] => conformance::write(),
+        ["full"] => full(),
+        _ => Err(USAGE.into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            run::complain(&problem.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn full() -> run::Done {
+    tidy::check()?;
+    let mut tests = run::cargo(&["test", "--workspace"]);
+    tests.env("FUMEHOOD_TEST_FULL", "1");
+    run::must(&mut tests)?;
+    conformance::write()?;
+    size::check()?;
+    bench::whole_process()?;
+    bench::engine()?;
+    memory::idle()?;
+    workspace::large_beside_empty()
+}

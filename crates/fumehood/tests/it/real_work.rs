@@ -203,7 +203,8 @@ while True:
     until(b'done')
     if answer.startswith(b'41 133') or b'41 133' in answer.split(b'done')[0]: break
     if time.monotonic() > end: sys.exit('the size did not arrive')
-say('cat > /dev/null\n'); time.sleep(0.3); say('\x03'); say('echo af""ter\n'); until(b'after')
+say('cat\nmarker\n'); until(b'marker'); until(b'marker'); say('\x03'); until(b'$ ')
+say('echo af""ter\n'); until(b'after')
 say('exit 9\n')
 _, status = os.waitpid(child, 0)
 sys.exit(0 if os.waitstatus_to_exitcode(status) == 9 else 'code %d' % os.waitstatus_to_exitcode(status))

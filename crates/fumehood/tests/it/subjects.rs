@@ -111,51 +111,7 @@ impl Subject for Bubblewrap<'_> {
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        let mut args: Vec<OsString> = [
-            "bwrap",
-            "--unshare-all",
-            "--unshare-user",
-            "--uid",
-            "1000",
-            "--gid",
-            "1000",
-            "--cap-drop",
-            "ALL",
-            "--die-with-parent",
-            "--new-session",
-            "--clearenv",
-            "--setenv",
-            "PATH",
-            crate::lab::PATH,
-            "--setenv",
-            "HOME",
-            "/root",
-            "--ro-bind",
-            "/usr",
-            "/usr",
-            "--symlink",
-            "usr/bin",
-            "/bin",
-            "--symlink",
-            "usr/sbin",
-            "/sbin",
-            "--symlink",
-            "usr/lib",
-            "/lib",
-            "--symlink",
-            "usr/lib64",
-            "/lib64",
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--tmpfs",
-            "/tmp",
-            "--dir",
-            "/workspace",
-        ]
-        .map(OsString::from)
-        .to_vec();
+        let mut args = bubblewrap_walls();
         for want in script.wants {
             let project = stage.project();
             match want {
@@ -193,6 +149,55 @@ impl Subject for Bubblewrap<'_> {
         args.extend(program(script));
         Ok(plain(&start(self.0, stage, script, &args)?))
     }
+}
+
+/// Every wall that it has.
+fn bubblewrap_walls() -> Vec<OsString> {
+    [
+        "bwrap",
+        "--unshare-all",
+        "--unshare-user",
+        "--uid",
+        "1000",
+        "--gid",
+        "1000",
+        "--cap-drop",
+        "ALL",
+        "--die-with-parent",
+        "--new-session",
+        "--clearenv",
+        "--setenv",
+        "PATH",
+        crate::lab::PATH,
+        "--setenv",
+        "HOME",
+        "/root",
+        "--ro-bind",
+        "/usr",
+        "/usr",
+        "--symlink",
+        "usr/bin",
+        "/bin",
+        "--symlink",
+        "usr/sbin",
+        "/sbin",
+        "--symlink",
+        "usr/lib",
+        "/lib",
+        "--symlink",
+        "usr/lib64",
+        "/lib64",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/tmp",
+        "--dir",
+        "/workspace",
+    ]
+    .map(OsString::from)
+    .to_vec()
 }
 
 // === impl Open ===

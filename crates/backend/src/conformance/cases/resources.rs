@@ -22,9 +22,7 @@ pub(super) const CASES: &[Case] = &[
         name: "memory-limit",
         clause: CLAUSE,
         says: "A command that needs more memory than its limit ends, and its cause says so.",
-        inside: &[
-            "perl -e '$m .= \"x\" x 1048576 for 1..700; print \"filled=\", length $m, \"\\n\"'; echo @NONCE@",
-        ],
+        inside: &["exec perl -e '$m .= \"x\" x 1048576 for 1..700; print \"filled=\", length $m, \"\\n\"'"],
         wants: &[Want::Memory(96 << 20), Want::Cause],
         setup: nothing,
         verdict: |outcomes, _| match outcomes.last() {
@@ -33,6 +31,10 @@ pub(super) const CASES: &[Case] = &[
             }
             Some(outcome) => match outcome.cause.as_deref() {
                 Some("out_of_memory") => Verdict::Held,
+                // Where the limit is on address space, the command itself is told, and says so.
+                Some("exited") if outcome.code != Some(0) && outcome.said().contains("Out of memory") => {
+                    Verdict::Held
+                }
                 other => Verdict::Inconclusive(format!("the cause is {other:?}, code {:?}", outcome.code)),
             },
             None => Verdict::Inconclusive("nothing ran".to_owned()),

@@ -1,0 +1,293 @@
+//! What is left on the host when our own processes are ended at any moment: nothing.
+//!
+//! Each test runs alone, counts what the host has before and after, and names whatever is new.
+
+use crate::lab::{self, Caller, Lab};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Long enough for the reaper's published second, on a busy machine.
+const SETTLED: Duration = Duration::from_secs(20);
+
+/// All that could be left behind, by name.
+#[derive(Debug, PartialEq, Eq)]
+struct Host {
+    processes: BTreeSet<String>,
+    mounts: BTreeSet<String>,
+    cgroups: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
+    loops: BTreeSet<String>,
+    scratch: BTreeSet<String>,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// What there is now that could be ours.
+    fn now(lab: &Lab) -> Self {
+        let mark = lab.path().to_str().unwrap();
+        Self {
+            processes: processes(lab, mark),
+            mounts: lines("/proc/self/mountinfo", |line| line.contains("fumehood")),
+            cgroups: cgroups(Path::new("/sys/fs/cgroup"), &tasks(lab)),
+            namespaces: namespaces(mark),
+            loops: folder("/sys/block", |name| {
+                name.starts_with("loop")
+                    && Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+            }),
+            scratch: ["/tmp", "/var/tmp", "/dev/shm", "/run"]
+                .iter()
+                .flat_map(|path| folder(path, |name| name.contains("fumehood") && !mark.ends_with(name)))
+                .collect(),
+        }
+    }
+
+    /// What is here and was not there.
+    fn beyond(&self, before: &Self) -> Vec<String> {
+        [
+            (&self.processes, &before.processes),
+            (&self.mounts, &before.mounts),
+            (&self.cgroups, &before.cgroups),
+            (&self.namespaces, &before.namespaces),
+            (&self.loops, &before.loops),
+            (&self.scratch, &before.scratch),
+        ]
+        .iter()
+        .flat_map(|(now, then)| now.difference(then).cloned())
+        .collect()
+    }
+}
+
+/// Processes that name this place, run our binary, or belong to the place's user.
+fn processes(lab: &Lab, mark: &str) -> BTreeSet<String> {
+    let pids = folder("/proc", |name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let own = std::process::id().to_string();
+    let binary = lab.binary();
+    pids.into_iter()
+        .filter(|pid| *pid != own)
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let runs = std::fs::read_link(format!("/proc/{pid}/exe"));
+            lab::contains(&line, mark)
+                || runs.as_ref().is_ok_and(|exe| *exe == binary)
+                || runs
+                    .is_ok_and(|exe| exe.to_string_lossy().contains("memfd:") && lab::contains(&line, "init"))
+        })
+        .map(|pid| format!("process {pid}"))
+        .collect()
+}
+
+/// Namespaces that a process of this place lives in, other than this test's own.
+fn namespaces(mark: &str) -> BTreeSet<String> {
+    let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+    let mut found = BTreeSet::new();
+    for pid in folder("/proc", |name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let Ok(namespace) = std::fs::metadata(format!("/proc/{pid}/ns/net")) else { continue };
+        if namespace.ino() != own && lab::contains(&line, mark) {
+            found.insert(format!("network namespace {}", namespace.ino()));
+        }
+    }
+    found
+}
+
+/// The tasks that this place's state folder has a record of: others' runs are not counted.
+fn tasks(lab: &Lab) -> BTreeSet<String> {
+    let records = folder(lab.state().join("records").to_str().unwrap(), |name| name.ends_with(".jsonl"));
+    records.iter().map(|name| name.trim_end_matches(".jsonl").to_owned()).collect()
+}
+
+fn cgroups(root: &Path, tasks: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let Ok(entries) = std::fs::read_dir(root) else { return found };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let path = entry.path();
+            if tasks.iter().any(|task| entry.file_name().to_string_lossy().contains(task)) {
+                found.insert(format!("cgroup {}", path.display()));
+            }
+            found.extend(cgroups(&path, tasks));
+        }
+    }
+    found
+}
+
+fn lines(file: &str, keep: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().filter(|line| keep(line)).map(|line| format!("{file}: {line}")).collect()
+}
+
+fn folder(path: &str, keep: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let Ok(entries) = std::fs::read_dir(path) else { return BTreeSet::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| keep(name))
+        .collect()
+}
+
+/// Folders of the state that belong to single runs: none of these runs has a workspace to keep.
+fn run_folders(lab: &Lab) -> BTreeSet<String> {
+    folder(lab.state().join("layers").to_str().unwrap(), |_| true)
+}
+
+fn start(lab: &Lab, script: &str) -> Child {
+    let mut command = lab.fumehood();
+    command.args(["run", "-q", "--", "sh", "-c"]).arg(format!("{script} # {}", lab.path().display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn kill(pid: u32) {
+    let mut command = Command::new("kill");
+    // It may have ended by itself: the moment is random.
+    let _may_be_gone = command.args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status().unwrap();
+}
+
+/// The processes beneath a process, whatever session they are in.
+fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    for child in folder("/proc", |name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        if parent == Some(pid) {
+            let child = child.parse().unwrap();
+            found.push(child);
+            found.extend(descendants(child));
+        }
+    }
+    found
+}
+
+/// Waits until nothing is left beyond what there was; names what stays.
+fn settled(lab: &Lab, before: &Host) {
+    let mut left = Vec::new();
+    let clean = lab::poll(SETTLED, || {
+        left = Host::now(lab).beyond(before);
+        left.is_empty()
+    });
+    assert!(clean, "left on the host: {left:#?}");
+    assert_eq!(run_folders(lab), BTreeSet::new(), "left in the state folder");
+}
+
+/// A number below `below`, not the same in each round.
+fn dice(below: u64) -> u64 {
+    u64::from(u16::from_le_bytes(lab::random(2).try_into().unwrap())) % below
+}
+
+fn rounds(fast: u64, full: u64) -> u64 {
+    if std::env::var_os("FUMEHOOD_TEST_FULL").is_some() { full } else { fast }
+}
+
+fn ended_at_random_moments(caller: Caller, whom: fn(&Child) -> Vec<u32>) {
+    if !caller.available() {
+        return;
+    }
+    let lab = Lab::alone(caller);
+    // The first run may make what all runs share.
+    assert!(start(&lab, "true").wait().unwrap().success());
+    let before = Host::now(&lab);
+    for _ in 0..rounds(15, 150) {
+        let mut child = start(&lab, "(setsid sleep 50 &) ; sleep 50");
+        std::thread::park_timeout(Duration::from_micros(dice(40_000)));
+        for pid in whom(&child) {
+            kill(pid);
+        }
+        kill(child.id());
+        child.wait().unwrap();
+    }
+    // Where the reaper was ended too, the next command of ours cleans what it left.
+    assert!(start(&lab, "true").wait().unwrap().success());
+    settled(&lab, &before);
+}
+
+#[test]
+fn the_keeper_of_root() {
+    ended_at_random_moments(Caller::Root, |_| Vec::new());
+}
+
+#[test]
+fn the_keeper_of_a_user() {
+    ended_at_random_moments(Caller::User, |_| Vec::new());
+}
+
+/// Reaper, init and the command: one of them first, then the keeper.
+#[test]
+fn any_process_of_root() {
+    ended_at_random_moments(Caller::Root, one_of);
+}
+
+#[test]
+fn any_process_of_a_user() {
+    ended_at_random_moments(Caller::User, one_of);
+}
+
+fn one_of(child: &Child) -> Vec<u32> {
+    let all = descendants(child.id());
+    let count = u64::try_from(all.len()).unwrap();
+    if count == 0 { all } else { vec![all[usize::try_from(dice(count)).unwrap()]] }
+}
+
+/// When a process of ours is ended and the keeper lives, the run still ends, and says how.
+#[test]
+fn a_run_whose_init_is_ended_still_ends() {
+    for caller in [Caller::Root, Caller::User] {
+        if !caller.available() {
+            continue;
+        }
+        let lab = Lab::alone(caller);
+        assert!(start(&lab, "true").wait().unwrap().success());
+        let before = Host::now(&lab);
+        for _ in 0..rounds(5, 50) {
+            let mut child = start(&lab, "echo ready; sleep 50");
+            lab::await_word(&mut child, "ready").unwrap();
+            for pid in descendants(child.id()) {
+                kill(pid);
+            }
+            let status = lab::wait(&mut child, Duration::from_secs(20));
+            if status.is_none() {
+                kill(child.id());
+                child.wait().unwrap();
+            }
+            assert!(status.is_some_and(|status| !status.success()), "{status:?}");
+        }
+        assert!(start(&lab, "true").wait().unwrap().success());
+        settled(&lab, &before);
+    }
+}
+
+/// Many runs, a tenth of them ended: nothing stays.
+#[test]
+fn many_runs_with_a_tenth_ended() {
+    for caller in [Caller::Root, Caller::User] {
+        if !caller.available() {
+            continue;
+        }
+        let lab = Lab::alone(caller);
+        assert!(start(&lab, "true").wait().unwrap().success());
+        let before = Host::now(&lab);
+        for round in 0..rounds(100, 1_000) {
+            let mut child = start(&lab, "echo x > /tmp/x; true");
+            if round % 10 == 0 {
+                std::thread::park_timeout(Duration::from_micros(dice(20_000)));
+                kill(child.id());
+            }
+            child.wait().unwrap();
+        }
+        settled(&lab, &before);
+    }
+}
+
+/// The count must be able to see what it counts.
+#[test]
+fn a_process_that_is_left_is_seen() {
+    let lab = Lab::alone(Caller::User);
+    let before = Host::now(&lab);
+    let mut child =
+        Command::new("sh").args(["-c", "read x # $0"]).arg(lab.path()).stdin(Stdio::piped()).spawn().unwrap();
+    assert!(lab::poll(Duration::from_secs(10), || !Host::now(&lab).beyond(&before).is_empty()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

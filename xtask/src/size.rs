@@ -1,0 +1,24 @@
+//! The size of what is shipped, and that it needs nothing else.
+
+use crate::run::{self, Done};
+
+const BINARY: u64 = 15 << 20;
+
+/// The release binary: at most 15 MiB, and without an interpreter. `init` is inside it, and its own
+/// build holds it to its own limit.
+pub(crate) fn check() -> Done {
+    let binary = run::release()?;
+    let bytes = std::fs::read(&binary)?;
+    let size = u64::try_from(bytes.len())?;
+    let interpreted =
+        bytes.get(64..4096).is_some_and(|head| head.windows(8).any(|window| window == b"/ld-linu"));
+    let line = serde_json::json!({"bench": "size", "binary_bytes": size, "static": !interpreted});
+    run::say(&line.to_string());
+    if interpreted {
+        return Err("size: the binary names an interpreter: it is not static".into());
+    }
+    if size > BINARY {
+        return Err(format!("size: {size} bytes, of {BINARY}").into());
+    }
+    Ok(())
+}
