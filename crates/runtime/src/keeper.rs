@@ -34,6 +34,7 @@ const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
 const SIGKILL: u8 = 9;
 const SIGTERM: i32 = 15;
+const SIGXFSZ: u8 = 25;
 const SIGWINCH: i32 = 28;
 
 /// The signals that a keeper takes for the command.
@@ -130,6 +131,11 @@ impl<'a> Keeper<'a> {
             self.read_signals();
             self.move_streams();
             self.watch_time();
+        }
+        if matches!(self.outcome, Some(Outcome::Gone)) {
+            // A first process that dies closes its end before the kernel has ended the others.
+            self.instance.kill();
+            self.instance.wait_gone(DEATH_LIMIT);
         }
         self.deliver_rest()?;
         self.raw = None;
@@ -289,13 +295,14 @@ impl<'a> Keeper<'a> {
     /// The one place where an ending is decided.
     fn conclude(&mut self) -> Ending {
         let last = self.meter.last(self.instance);
+        let outcome = self.outcome.take().unwrap_or(Outcome::Gone);
         if last.fork_failures > 0 {
             self.hit(HitKind::TooManyProcesses, "processes", last.fork_failures);
         }
-        if last.disk_full {
-            self.hit(HitKind::DiskFull, "scratch in memory", 1);
+        if last.disk_full || matches!(outcome, Outcome::Ended(WaitStatus::Signalled(SIGXFSZ))) {
+            let what = if last.disk_full { "no room left" } else { "one file reached the file size limit" };
+            self.hit(HitKind::DiskFull, what, 1);
         }
-        let outcome = self.outcome.take().unwrap_or(Outcome::Gone);
         let died = matches!(
             outcome,
             Outcome::Gone | Outcome::Ended(WaitStatus::Signalled(SIGKILL) | WaitStatus::Exited(137))

@@ -59,9 +59,9 @@ impl Reaper {
     }
 
     /// Says that the run is over and its record closed. The reaper does the rest, off the reply path.
-    pub(crate) fn done(mut self) {
-        // A reaper that was killed leaves the cleaning to the next command of ours.
-        let _ = self.pipe.write_all(b"d");
+    /// `false`: there is no reaper any more, and the rest is the caller's.
+    pub(crate) fn done(mut self) -> bool {
+        self.pipe.write_all(b"d").is_ok()
     }
 }
 
@@ -69,6 +69,8 @@ impl Reaper {
 fn live(estate: &Estate<'_>, mut pipe: File) {
     process::new_session();
     process::set_name(c"fumehood-reaper");
+    // The command line is the keeper's; who looks for the command must not find us.
+    let _ = process::clear_command_line();
     let _ = process::block_all_signals();
     if process::release_standard_streams().is_err() {
         return;

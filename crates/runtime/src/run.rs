@@ -117,7 +117,10 @@ impl Attempt<'_> {
         finished.close(log, unix_millis()).map_err(|error| failed(&error))?;
         drop(lock);
         places.settle(&self.request.envelope, &finished);
-        reaper.done();
+        if !reaper.done() {
+            // Without a reaper it is for us to wait until everything is gone.
+            let _ = self.backend.reap(&self.id);
+        }
         Ok(finished)
     }
 
