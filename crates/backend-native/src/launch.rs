@@ -97,6 +97,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
     let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles } = parts;
+    let cgroup = if plan.enclosed { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
     let made = enter(&mut program, &identity, cgroup.as_ref())
@@ -129,6 +130,11 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
             Err(explain(&error))
         }
     }
+}
+
+fn make_cgroup(plan: &NativePlan) -> Result<Option<Cgroup>, LaunchError> {
+    let made = plan.hierarchy.create(&plan.placement.id, plan.envelope.resources(), plan.host_cpus);
+    made.map_err(|error| prepare("make the cgroup", &error))
 }
 
 fn remove(cgroup: Option<&Cgroup>) {
@@ -214,9 +220,9 @@ impl LaunchParts {
         let (control, init_end) = Control::new().map_err(step("make the control socket"))?;
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let rest = rest(plan, &identity, Gifts { inputs, init, init_end, handles: theirs })?;
-        // Last, because it is the only part that outlives a process that dies here.
-        let cgroup = plan.hierarchy.create(&plan.placement.id, plan.envelope.resources(), plan.host_cpus);
-        let cgroup = cgroup.map_err(step("make the cgroup"))?;
+        // Where nothing is mounted it could not be made later. Elsewhere it is left to the launch, which
+        // comes after the record: it is the one part that outlives a process that dies here.
+        let cgroup = if plan.enclosed { make_cgroup(plan)? } else { None };
         Ok(Self { identity, cgroup, namespaces, root, rest, control, handles })
     }
 
