@@ -261,7 +261,12 @@ fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
                     limits.processes
                 ),
             ),
-            watch("resident-memory-watch", format!("all together {memory}, looked at every 50 ms ({why})")),
+            watch(
+                "resident-memory-watch",
+                format!(
+                    "all together {memory}, looked at every 50 ms; memory files and socket buffers are not seen ({why})"
+                ),
+            ),
         ],
     };
     held.push(kernel(
