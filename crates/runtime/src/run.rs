@@ -55,17 +55,14 @@ struct Attempt<'a> {
     state: &'a State,
     request: &'a RunRequest,
     id: TaskId,
-    born: Instant,
     enforcement: Enforcement,
 }
 
 /// Runs one command and answers with the whole truth about it. A failure before the command started
 /// is an ending too (`not_started`), so there is no error beside the report.
 pub fn run(backend: &dyn Backend, state: &State, request: RunRequest) -> RunReport {
-    let born = Instant::now();
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
-    let mut attempt =
-        Attempt { backend, state, request: &request, id, born, enforcement: Enforcement::default() };
+    let mut attempt = Attempt { backend, state, request: &request, id, enforcement: Enforcement::default() };
     let finished = attempt.go().unwrap_or_else(Finished::not_started);
     let Attempt { id, enforcement, .. } = attempt;
     finished.report(id, request.choice.clone(), enforcement)
@@ -118,7 +115,7 @@ impl Attempt<'_> {
                 let keeper = Keeper::new(instance.as_mut(), &signals, streams, self.meter(&places));
                 let watched = keeper.keep(self.request.envelope.resources().timeout);
                 let watched = watched.map_err(|error| broken("wait for the sandbox", &error))?;
-                finish::collect(self.request, &places, instance.as_mut(), watched, self.born, &mut log)
+                finish::collect(self.request, &places, instance.as_mut(), watched, &mut log)
             }
             Err(ending) => Finished::not_started(ending),
         };
