@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 /// Where this host lets us put cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// One tree; its folder is ours to divide.
-    V2 { base: PathBuf },
+    /// One tree; its folder is ours to divide. With `leave`, we are alone in it and must first move out of
+    /// it into a leaf: a folder that limits its children holds no process itself.
+    V2 { base: PathBuf, leave: bool },
     /// A tree per controller.
     V1 { memory: PathBuf, pids: PathBuf, cpu: Option<PathBuf> },
     /// None that we may write to, and why.
@@ -61,9 +62,8 @@ impl Hierarchy {
     pub fn find() -> Self {
         let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mut mounts = Mounts::default();
-        let v2 = own_folder(&mut mounts, &membership, None).filter(|base| divisible(base));
-        if let Some(base) = v2 {
-            return Self::V2 { base };
+        if let Some(tree) = Self::v2(&mut mounts, &membership) {
+            return tree;
         }
         let mut ours =
             |controller| own_folder(&mut mounts, &membership, Some(controller)).filter(|base| writable(base));
@@ -76,6 +76,20 @@ impl Hierarchy {
         }
     }
 
+    /// Our own folder where it is delegated to us, as by `systemd-run --user --scope -p Delegate=yes`. With
+    /// root, else the top of the tree, as container engines without systemd do.
+    fn v2(mounts: &mut Mounts, membership: &str) -> Option<Self> {
+        let own = own_folder(mounts, membership, None)?;
+        if divided(&own) {
+            return Some(Self::V2 { base: own, leave: false });
+        }
+        if delegated(&own) && alone_in(&own) {
+            return Some(Self::V2 { base: own, leave: true });
+        }
+        let top = mounts.find(None).filter(|top| fumehood_sys::host::euid() == 0 && divided(top))?;
+        Some(Self::V2 { base: top, leave: false })
+    }
+
     /// Makes the cgroup of `id` with its limits. On failure nothing is left.
     pub(crate) fn create(
         &self,
@@ -85,7 +99,10 @@ impl Hierarchy {
     ) -> io::Result<Option<Cgroup>> {
         let cgroup = match self {
             Self::None { .. } => return Ok(None),
-            Self::V2 { base } => {
+            Self::V2 { base, leave } => {
+                if *leave {
+                    move_out(base)?;
+                }
                 let folder = named(base, id);
                 Cgroup {
                     version: Version::Two,
@@ -115,7 +132,7 @@ impl Hierarchy {
     pub(crate) fn present(&self) -> Vec<TaskId> {
         let base = match self {
             Self::None { .. } => return Vec::new(),
-            Self::V2 { base } | Self::V1 { pids: base, .. } => base,
+            Self::V2 { base, .. } | Self::V1 { pids: base, .. } => base,
         };
         let entries = fs::read_dir(base).into_iter().flatten().flatten();
         entries
@@ -127,7 +144,7 @@ impl Hierarchy {
     pub(crate) fn folders(&self, id: &TaskId) -> Vec<PathBuf> {
         match self {
             Self::None { .. } => Vec::new(),
-            Self::V2 { base } => vec![named(base, id)],
+            Self::V2 { base, .. } => vec![named(base, id)],
             Self::V1 { memory, pids, cpu } => [Some(memory), Some(pids), cpu.as_ref()]
                 .into_iter()
                 .flatten()
@@ -318,16 +335,40 @@ fn own_folder(mounts: &mut Mounts, membership: &str, controller: Option<&str>) -
     folder.is_dir().then_some(folder)
 }
 
-/// Whether a version 2 folder has, or can be given, the controllers for its children.
-fn divisible(base: &Path) -> bool {
-    let has = |file: &str| {
-        let words = fs::read_to_string(base.join(file)).unwrap_or_default();
-        ["memory", "pids"].iter().all(|name| words.split_whitespace().any(|word| word == *name))
-    };
-    writable(base)
-        && has("cgroup.controllers")
-        && (has("cgroup.subtree_control")
-            || write(base, "cgroup.subtree_control", "+memory +pids +cpu").is_ok())
+/// Whether the children of a version 2 folder that we may write to have the controllers.
+fn divided(base: &Path) -> bool {
+    writable(base) && lists(base, "cgroup.subtree_control")
+}
+
+/// Whether a version 2 folder that we may write to could give its children the controllers.
+fn delegated(base: &Path) -> bool {
+    writable(base) && lists(base, "cgroup.controllers")
+}
+
+fn lists(folder: &Path, file: &str) -> bool {
+    let words = fs::read_to_string(folder.join(file)).unwrap_or_default();
+    ["memory", "pids"].iter().all(|name| words.split_whitespace().any(|word| word == *name))
+}
+
+/// Whether this process is the only one in a folder.
+fn alone_in(base: &Path) -> bool {
+    let members = fs::read_to_string(base.join("cgroup.procs")).unwrap_or_default();
+    members.trim() == std::process::id().to_string()
+}
+
+/// Moves this process into a leaf beside its sandboxes, and gives their folder's children the controllers.
+/// The leaf goes with the scope that holds it all.
+fn move_out(base: &Path) -> io::Result<()> {
+    let leaf = base.join("keeper");
+    match fs::create_dir(&leaf) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    write(&leaf, "cgroup.procs", std::process::id())?;
+    write(base, "cgroup.subtree_control", "+memory +pids")?;
+    // Only a limit on processors needs it; where it is not delegated, writing that limit fails and says so.
+    let _ = write(base, "cgroup.subtree_control", "+cpu");
+    Ok(())
 }
 
 fn writable(folder: &Path) -> bool {
@@ -345,4 +386,68 @@ fn number(folder: &Path, file: &str) -> Option<u64> {
 fn field(folder: &Path, file: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(folder.join(file)).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with the files of a version 2 cgroup.
+    fn folder(controllers: &str, subtree: &str, members: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, content) in [
+            ("cgroup.controllers", controllers),
+            ("cgroup.subtree_control", subtree),
+            ("cgroup.procs", members),
+        ] {
+            fs::write(folder.path().join(file), content).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_version_2_folder_is_ours_when_its_children_have_the_controllers() {
+        assert!(divided(folder("cpu memory pids", "cpu memory pids", "").path()));
+        assert!(!divided(folder("cpu memory pids", "cpu", "").path()));
+        assert!(delegated(folder("memory pids", "", "").path()));
+        assert!(!delegated(folder("hugetlb", "", "").path()));
+    }
+
+    #[test]
+    fn a_folder_is_left_only_by_who_is_alone_in_it() {
+        let own = std::process::id();
+        assert!(alone_in(folder("", "", &format!("{own}\n")).path()));
+        assert!(!alone_in(folder("", "", &format!("{own}\n1\n")).path()));
+    }
+
+    #[test]
+    fn a_limit_is_written_as_each_version_reads_it() {
+        let base = tempfile::tempdir().unwrap();
+        let limits = Resources {
+            memory_bytes: 1 << 20,
+            cpu_millis: 500,
+            processes: 9,
+            disk_bytes: 1,
+            file_size_bytes: 1,
+            open_files: 1,
+            timeout: None,
+            output_bytes: 1,
+        };
+        let one = base.path().join("one");
+        fs::create_dir(&one).unwrap();
+        for file in ["memory.max", "memory.swap.max", "pids.max", "cpu.max", "memory.oom.group"] {
+            fs::write(one.join(file), "").unwrap();
+        }
+        let cgroup = Cgroup {
+            version: Version::Two,
+            memory: one.clone(),
+            pids: one.clone(),
+            cpu: None,
+            joins: vec![],
+        };
+        cgroup.limit(&limits, 2).unwrap();
+        let read = |file: &str| fs::read_to_string(one.join(file)).unwrap();
+        assert_eq!((read("memory.max").as_str(), read("pids.max").as_str()), ("1048576", "10"));
+        assert_eq!(read("cpu.max"), "50000 100000");
+    }
 }

@@ -12,6 +12,7 @@ use fumehood_sys::poll::Joined;
 use fumehood_sys::process;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// A live sandbox: its first process, the socket to it, and what limits it.
 #[derive(Debug)]
@@ -82,6 +83,11 @@ impl Instance for NativeInstance {
     fn kill(&mut self) {
         // The whole pid namespace goes with its first process.
         let _ = process::send_signal(self.parts.spawned.pidfd.as_fd(), 9);
+    }
+
+    fn wait_gone(&mut self, limit: Duration) -> bool {
+        // The first process is gone only when its whole pid namespace is.
+        process::wait_gone(self.parts.spawned.pidfd.as_fd(), limit).unwrap_or(false)
     }
 
     fn meters(&mut self) -> Meters {

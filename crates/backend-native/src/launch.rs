@@ -40,10 +40,20 @@ pub(crate) struct LaunchParts {
     handles: OwnedFd,
 }
 
+/// A host file that is copied in.
+#[derive(Debug)]
+struct OpenInput {
+    file: File,
+    /// Absolute, inside.
+    at: String,
+    /// A program stays one; nothing else of the mode enters.
+    mode: u32,
+}
+
 /// Descriptors that go into the child.
 #[derive(Debug)]
 struct Gifts {
-    inputs: Vec<(File, String)>,
+    inputs: Vec<OpenInput>,
     init: OwnedFd,
     init_end: OwnedFd,
     handles: OwnedFd,
@@ -87,6 +97,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
     let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles } = parts;
+    let cgroup = if plan.enclosed { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
     let made = enter(&mut program, &identity, cgroup.as_ref())
@@ -119,6 +130,11 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
             Err(explain(&error))
         }
     }
+}
+
+fn make_cgroup(plan: &NativePlan) -> Result<Option<Cgroup>, LaunchError> {
+    let made = plan.hierarchy.create(&plan.placement.id, plan.envelope.resources(), plan.host_cpus);
+    made.map_err(|error| prepare("make the cgroup", &error))
 }
 
 fn remove(cgroup: Option<&Cgroup>) {
@@ -204,9 +220,9 @@ impl LaunchParts {
         let (control, init_end) = Control::new().map_err(step("make the control socket"))?;
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let rest = rest(plan, &identity, Gifts { inputs, init, init_end, handles: theirs })?;
-        // Last, because it is the only part that outlives a process that dies here.
-        let cgroup = plan.hierarchy.create(&plan.placement.id, plan.envelope.resources(), plan.host_cpus);
-        let cgroup = cgroup.map_err(step("make the cgroup"))?;
+        // Where nothing is mounted it could not be made later. Elsewhere it is left to the launch, which
+        // comes after the record: it is the one part that outlives a process that dies here.
+        let cgroup = if plan.enclosed { make_cgroup(plan)? } else { None };
         Ok(Self { identity, cgroup, namespaces, root, rest, control, handles })
     }
 
@@ -235,14 +251,14 @@ fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) ->
     Ok(())
 }
 
-fn copy_in(program: &mut Program, inputs: Vec<(File, String)>, identity: &Identity) {
+fn copy_in(program: &mut Program, inputs: Vec<OpenInput>, identity: &Identity) {
     let owner = identity.own.then_some(identity.kernel);
-    for (from, path) in inputs {
-        let above: Vec<_> = std::path::Path::new(&path).ancestors().skip(1).map(c_path).collect();
+    for OpenInput { file, at, mode } in inputs {
+        let above: Vec<_> = std::path::Path::new(&at).ancestors().skip(1).map(c_path).collect();
         for folder in above.into_iter().rev().filter(|folder| folder.as_bytes() != b"/") {
             program.push("copy the inputs in", Op::MakeDir { path: folder, mode: 0o755, owner });
         }
-        let op = Op::CopyFile { from: from.into(), path: c_string(&path), mode: 0o644, owner };
+        let op = Op::CopyFile { from: file.into(), path: c_string(&at), mode, owner };
         program.push("copy the inputs in", op);
     }
 }
@@ -333,21 +349,22 @@ fn ruleset(plan: &NativePlan) -> Ruleset {
     ruleset
 }
 
-fn open_inputs(envelope: &Envelope) -> Result<Vec<(File, String)>, LaunchError> {
+fn open_inputs(envelope: &Envelope) -> Result<Vec<OpenInput>, LaunchError> {
     let open = |input: &fumehood_model::envelope::Input| {
         let fail = |why: String| LaunchError {
             step: format!("read the input `{}`", input.source.display()),
             why,
             remedy: "name a file that you can read with `--in`; a folder is shown with `--ro`".to_owned(),
         };
-        let file = open_plain(&input.source).map_err(|error| fail(reason(&error)))?;
-        Ok((file, format!("/{}", beneath(&input.at))))
+        let (file, host_mode) = open_plain(&input.source).map_err(|error| fail(reason(&error)))?;
+        let mode = if host_mode & 0o111 == 0 { 0o644 } else { 0o755 };
+        Ok(OpenInput { file, at: format!("/{}", beneath(&input.at)), mode })
     };
     envelope.filesystem().inputs.iter().map(open).collect()
 }
 
-/// Opens a regular file without ever waiting for a fifo.
-fn open_plain(path: &std::path::Path) -> io::Result<File> {
+/// Opens a regular file without ever waiting for a fifo, and tells its mode.
+fn open_plain(path: &std::path::Path) -> io::Result<(File, u32)> {
     use std::os::unix::fs::OpenOptionsExt as _;
     /// `O_NONBLOCK` on this target.
     const NONBLOCKING: i32 = 0o4000;
@@ -359,7 +376,8 @@ fn open_plain(path: &std::path::Path) -> io::Result<File> {
     if !meta.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
-    Ok(file)
+    let mode = std::os::unix::fs::MetadataExt::mode(&meta);
+    Ok((file, mode))
 }
 
 /// Limit numbers of this target.

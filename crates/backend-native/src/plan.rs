@@ -203,7 +203,9 @@ fn enforcement(native: &Native, envelope: &Envelope, landlock: u32) -> Enforceme
         ),
         kernel(
             "landlock",
-            format!("version {landlock}; writes only beneath scratch, HOME, /workspace, /out, caches"),
+            format!(
+                "version {landlock}; makes and removes files only in scratch, HOME, /workspace, /out and caches; opens what is in /dev and /proc as it is"
+            ),
         ),
     ];
     let network = vec![

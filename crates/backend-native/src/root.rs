@@ -92,10 +92,7 @@ impl<'a> RootBuilder<'a> {
             "make the private root",
             Op::NewRoot(NewRoot { at, size_bytes, inodes, devices: self.identity.own }),
         );
-        for name in [
-            "etc", "usr", "proc", "dev", "dev/pts", "sys", "tmp", "var", EMPTY, "run", "run/user", "home",
-            "root",
-        ] {
+        for name in ["etc", "usr", "proc", "dev", "dev/pts", "sys", "var", EMPTY, "run", "run/user"] {
             self.folder(name, 0o755);
         }
     }

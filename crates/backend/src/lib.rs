@@ -20,6 +20,7 @@ use fumehood_model::level::Level;
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A way of isolating. Probed when made; stateless afterwards.
 pub trait Backend: Debug {
@@ -65,6 +66,9 @@ pub trait Instance: Debug {
 
     /// Ends every process of the guest, now.
     fn kill(&mut self);
+
+    /// Waits until every process of a guest that was killed is gone. Says whether they are.
+    fn wait_gone(&mut self, limit: Duration) -> bool;
 
     /// What the guest has used so far, and which limits it met.
     fn meters(&mut self) -> Meters;

@@ -83,7 +83,9 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
         }
         HitKind::OutOfMemory => format!("{count} of its processes were ended for memory (`--mem`): {detail}"),
         HitKind::DiskFull => format!("writes met the disk limit (`--disk`): {detail}"),
-        HitKind::TooManyProcesses => format!("{count} forks met the process limit (`--pids`): {detail}"),
+        HitKind::TooManyProcesses => {
+            format!("{} met the process limit (`--pids`): {detail}", plural(*count, "fork", "forks"))
+        }
         HitKind::Denied => format!("`{detail}` was refused {}", times(*count)),
         HitKind::LeftoverProcesses => {
             format!(
@@ -93,10 +95,7 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
             )
         }
         HitKind::NotCollected => {
-            format!(
-                "{} not a plain file and did not cross: {detail}",
-                if *count == 1 { "1 thing was".to_owned() } else { format!("{count} things were") }
-            )
+            format!("{} did not cross: {detail}", plural(*count, "thing", "things"))
         }
     }
 }

@@ -76,6 +76,32 @@ pub fn choose(asked: Option<Level>, trust: Trust, blast: Blast) -> Choice {
     }
 }
 
+// === impl Trust ===
+
+impl Trust {
+    /// The word used for it everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+// === impl Blast ===
+
+impl Blast {
+    /// The word used for it everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
 // === impl Level ===
 
 impl Level {

@@ -34,6 +34,7 @@ const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
 const SIGKILL: u8 = 9;
 const SIGTERM: i32 = 15;
+const SIGXFSZ: u8 = 25;
 const SIGWINCH: i32 = 28;
 
 /// The signals that a keeper takes for the command.
@@ -130,6 +131,11 @@ impl<'a> Keeper<'a> {
             self.read_signals();
             self.move_streams();
             self.watch_time();
+        }
+        if matches!(self.outcome, Some(Outcome::Gone)) {
+            // A first process that dies closes its end before the kernel has ended the others.
+            self.instance.kill();
+            self.instance.wait_gone(DEATH_LIMIT);
         }
         self.deliver_rest()?;
         self.raw = None;
@@ -289,13 +295,14 @@ impl<'a> Keeper<'a> {
     /// The one place where an ending is decided.
     fn conclude(&mut self) -> Ending {
         let last = self.meter.last(self.instance);
+        let outcome = self.outcome.take().unwrap_or(Outcome::Gone);
         if last.fork_failures > 0 {
             self.hit(HitKind::TooManyProcesses, "processes", last.fork_failures);
         }
-        if last.disk_full {
-            self.hit(HitKind::DiskFull, "scratch in memory", 1);
+        if last.disk_full || matches!(outcome, Outcome::Ended(WaitStatus::Signalled(SIGXFSZ))) {
+            let what = if last.disk_full { "no room left" } else { "one file reached the file size limit" };
+            self.hit(HitKind::DiskFull, what, 1);
         }
-        let outcome = self.outcome.take().unwrap_or(Outcome::Gone);
         let died = matches!(
             outcome,
             Outcome::Gone | Outcome::Ended(WaitStatus::Signalled(SIGKILL) | WaitStatus::Exited(137))
@@ -362,19 +369,38 @@ fn killed(signal: i32) -> Ending {
 
 /// The ending of a command that was never executed.
 pub(crate) fn not_started(error: &ExecError) -> Ending {
-    let (step, remedy) = match error {
-        ExecError::NotFound => ("find the command", "show its folder with `--ro`, or use `--image`"),
-        ExecError::NotExecutable(_) => {
-            ("execute the command", "check its permission bits, and its interpreter")
+    let plain = |kind: &io::ErrorKind| kind.to_string();
+    let (step, why, remedy) = match error {
+        ExecError::NotFound => {
+            ("find the command", error.to_string(), "show its folder with `--ro`, or use `--image`")
         }
-        ExecError::WorkingDirectory(_) => {
-            ("enter the working directory", "name a folder that exists inside with `--cwd`")
+        ExecError::NotExecutable(io::ErrorKind::NotFound) => (
+            "execute the command",
+            "its interpreter is not in the sandbox".to_owned(),
+            "look at its first line (`#!`), and show the interpreter's folder with `--ro`",
+        ),
+        ExecError::NotExecutable(kind) => (
+            "execute the command",
+            plain(kind),
+            "check its permission bits, and that it is a program for this machine",
+        ),
+        ExecError::WorkingDirectory(io::ErrorKind::NotFound) => (
+            "enter the working directory",
+            "there is no such folder inside".to_owned(),
+            "name a folder that exists inside with `--cwd`",
+        ),
+        ExecError::WorkingDirectory(kind) => {
+            ("enter the working directory", plain(kind), "name a folder that can be entered with `--cwd`")
         }
-        ExecError::TooLarge { .. } => {
-            ("execute the command", "pass large input through a file (`--in`) or standard input")
+        ExecError::TooLarge { .. } => (
+            "execute the command",
+            error.to_string(),
+            "pass large input through a file (`--in`) or standard input",
+        ),
+        ExecError::Exhausted => ("start a process", error.to_string(), "allow more with `--pids` or `--mem`"),
+        ExecError::Silent => {
+            ("reach the sandbox", error.to_string(), "`fumehood doctor` looks at what this host can hold")
         }
-        ExecError::Exhausted => ("start a process", "allow more with `--pids` or `--mem`"),
-        ExecError::Silent => ("reach the sandbox", "`fumehood doctor` looks at what this host can hold"),
     };
-    Ending::NotStarted { step: step.to_owned(), why: error.to_string(), remedy: remedy.to_owned() }
+    Ending::NotStarted { step: step.to_owned(), why, remedy: remedy.to_owned() }
 }

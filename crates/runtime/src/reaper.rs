@@ -59,9 +59,9 @@ impl Reaper {
     }
 
     /// Says that the run is over and its record closed. The reaper does the rest, off the reply path.
-    pub(crate) fn done(mut self) {
-        // A reaper that was killed leaves the cleaning to the next command of ours.
-        let _ = self.pipe.write_all(b"d");
+    /// `false`: there is no reaper any more, and the rest is the caller's.
+    pub(crate) fn done(mut self) -> bool {
+        self.pipe.write_all(b"d").is_ok()
     }
 }
 
@@ -69,6 +69,8 @@ impl Reaper {
 fn live(estate: &Estate<'_>, mut pipe: File) {
     process::new_session();
     process::set_name(c"fumehood-reaper");
+    // The command line is the keeper's; who looks for the command must not find us.
+    let _ = process::clear_command_line();
     let _ = process::block_all_signals();
     if process::release_standard_streams().is_err() {
         return;
@@ -116,7 +118,26 @@ fn sweep(estate: &Estate<'_>) {
             let _ = estate.backend.reap(&id);
         }
     }
+    for layer in std::fs::read_dir(&estate.layers).into_iter().flatten().flatten() {
+        let name = layer.file_name();
+        let dead = name.to_str().and_then(|name| TaskId::parse(name).ok()).is_some_and(|id| {
+            let record = File::open(estate.records.join(format!("{id}.jsonl")));
+            record.map_or_else(
+                |error| error.kind() == io::ErrorKind::NotFound,
+                |record| record.try_lock().is_ok(),
+            )
+        });
+        if dead && is_old(&layer) {
+            forget_if_unchanged(&layer.path());
+        }
+    }
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
+}
+
+/// A layer is made a moment before the record that it belongs to.
+fn is_old(layer: &std::fs::DirEntry) -> bool {
+    let made = layer.metadata().and_then(|meta| meta.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() > 60))
 }
 
 fn sync(records: &Path, id: &TaskId) {

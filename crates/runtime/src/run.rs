@@ -91,7 +91,13 @@ impl Attempt<'_> {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
         })?;
-        let lock = places.layer.as_ref().map(Layer::lock).transpose().map_err(|error| failed(&error))?;
+        let lock = places.layer.as_ref().map(Layer::lock).transpose().map_err(|error| {
+            not_started(
+                "lock the layer",
+                &chain(&error),
+                "wait until the other command is done, or use another `--session`",
+            )
+        })?;
         plan.begin();
         self.enforcement = plan.enforcement().clone();
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
@@ -105,7 +111,7 @@ impl Attempt<'_> {
         let reaper = Reaper::fork(&self.estate(&places)).map_err(|error| failed(&error))?;
         let finished = match outcome {
             Ok((mut instance, streams)) => {
-                let _ = process::keep_capabilities(&KEPT_CAPABILITIES);
+                process::keep_capabilities(&KEPT_CAPABILITIES).map_err(|error| failed(&error))?;
                 process::set_dumpable(false);
                 let keeper = Keeper::new(instance.as_mut(), &signals, streams, self.meter(&places));
                 let watched = keeper.keep(self.request.envelope.resources().timeout);
@@ -117,7 +123,10 @@ impl Attempt<'_> {
         finished.close(log, unix_millis()).map_err(|error| failed(&error))?;
         drop(lock);
         places.settle(&self.request.envelope, &finished);
-        reaper.done();
+        if !reaper.done() {
+            // Without a reaper it is for us to wait until everything is gone.
+            let _ = self.backend.reap(&self.id);
+        }
         Ok(finished)
     }
 

@@ -86,6 +86,24 @@ pub fn set_name(name: &std::ffi::CStr) {
         unsafe { syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
+/// Empties this process's command line, as `ps` shows it.
+///
+/// Preconditions: this process is a fork that never looks at its arguments again.
+pub fn clear_command_line() -> io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name in parentheses may hold anything. Fields 48 and 49 are where the arguments begin and end.
+    let (_, fields) = stat.rsplit_once(") ").ok_or(io::ErrorKind::InvalidData)?;
+    let mut bounds = fields.split(' ').skip(45).map(str::parse::<usize>);
+    let (Some(Ok(start)), Some(Ok(end))) = (bounds.next(), bounds.next()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let length = end.checked_sub(start).filter(|_| start != 0).ok_or(io::ErrorKind::InvalidData)?;
+    // SAFETY: the kernel put the arguments there, in writable memory of this process's own; by the
+    // precondition nobody reads them again.
+    unsafe { std::ptr::write_bytes(std::ptr::with_exposed_provenance_mut::<u8>(start), 0, length) };
+    Ok(())
+}
+
 /// Whether others of the same user may look into this process.
 pub fn set_dumpable(dumpable: bool) {
     // SAFETY: numbers only.

@@ -1,7 +1,8 @@
 //! The checked form of each clause.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -112,14 +113,28 @@ pub enum Syscalls {
     Debug,
 }
 
-/// One environment variable that enters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// One environment variable that enters. Serialised by name alone: what `--env NAME=VALUE` says is often a
+/// secret, and the record is for others to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// Copied from the host, where it is set.
     Copy(String),
     /// Given with its value.
     Set(String, String),
+}
+
+// === impl Variable ===
+
+impl Serialize for Variable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (how, name) = match self {
+            Self::Copy(name) => ("copy", name),
+            Self::Set(name, _) => ("set", name),
+        };
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(how, name)?;
+        map.end()
+    }
 }
 
 /// The ceilings. All finite.
@@ -184,5 +199,16 @@ impl Syscalls {
             Self::Default => "default",
             Self::Debug => "debug",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_a_variable_is_never_written_down() {
+        let set = Variable::Set("TOKEN".to_owned(), "hunter2".to_owned());
+        assert_eq!(serde_json::to_string(&set).unwrap(), r#"{"set":"TOKEN"}"#);
     }
 }
