@@ -22,7 +22,7 @@ const ROUNDS: usize = 200;
 
 fn main() {
     let state = tempfile::tempdir_in("/var/tmp").expect("a folder for state");
-    for name in ["root", "lower", "layer"] {
+    for name in ["root", "lower", "layer", "empty"] {
         std::fs::create_dir(state.path().join(name)).expect("a folder for mounts");
     }
     let native = Native::find();

@@ -168,7 +168,7 @@ pub(crate) fn idmap(identity: &Identity, source: &Path) -> Option<OwnedFd> {
 }
 
 /// Layer paths are a list with `:`, and `\` quotes.
-fn escaped(path: &Path) -> CString {
+pub(crate) fn escaped(path: &Path) -> CString {
     let mut bytes = Vec::new();
     for byte in path.as_os_str().as_bytes() {
         if matches!(byte, b':' | b'\\') {

@@ -207,7 +207,7 @@ impl<'a> RootBuilder<'a> {
                 }
             }
             Some((WorkspaceMode::ReadOnly, source)) => {
-                self.idmapped("show the workspace", &source, "workspace", READ_ONLY);
+                self.view("show the workspace", &source, "workspace");
             }
             Some((WorkspaceMode::ReadWrite, source)) => {
                 self.idmapped("show the workspace", &source, "workspace", WRITABLE);
@@ -216,7 +216,7 @@ impl<'a> RootBuilder<'a> {
         for mount in self.envelope.filesystem().mounts.clone() {
             let at = beneath(&mount.at);
             self.parents(&at);
-            self.idmapped("show a read-only path", &mount.source, &at, READ_ONLY);
+            self.view("show a read-only path", &mount.source, &at);
         }
     }
 
@@ -229,6 +229,27 @@ impl<'a> RootBuilder<'a> {
     fn idmapped(&mut self, phrase: &'static str, source: &Path, target: &str, attributes: Attributes) {
         let idmap = crate::plan::idmap(self.identity, source);
         let op = Op::Bind { source: c_path(source), target: c_string(target), attributes, idmap };
+        self.step(phrase, op);
+    }
+
+    /// A read-only view, through which a folder's sockets can not be reached.
+    fn view(&mut self, phrase: &'static str, source: &Path, target: &str) {
+        if !source.is_dir() {
+            return self.idmapped(phrase, source, target, READ_ONLY);
+        }
+        let idmap = crate::plan::idmap(self.identity, source);
+        let stage = self.placement.shared.join("lower");
+        let shown = if idmap.is_some() { &stage } else { source };
+        let mut lowers = crate::plan::escaped(shown).into_bytes();
+        lowers.push(b':');
+        lowers.extend(crate::plan::escaped(&self.placement.shared.join("empty")).as_bytes());
+        let op = Op::View {
+            source: c_path(source),
+            lowers: c_bytes(OsStr::from_bytes(&lowers)),
+            stage: c_path(&stage),
+            target: c_string(target),
+            idmap,
+        };
         self.step(phrase, op);
     }
 

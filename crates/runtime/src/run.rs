@@ -101,21 +101,23 @@ impl Attempt<'_> {
         plan.begin();
         self.enforcement = plan.enforcement().clone();
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
-        let signals = process::signal_descriptor(&SIGNALS).map_err(|error| failed(&error))?;
+        let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;
 
         let outcome = plan
             .launch()
             .map_err(|error| launch_failed(&error))
             .and_then(|mut instance| self.start(instance.as_mut()).map(|streams| (instance, streams)));
         // The guest is starting on another processor; what cleans up after it starts beside it.
-        let reaper = Reaper::fork(&self.estate(&places)).map_err(|error| failed(&error))?;
+        let reaper =
+            Reaper::fork(&self.estate(&places)).map_err(|error| broken("start the reaper", &error))?;
         let finished = match outcome {
             Ok((mut instance, streams)) => {
-                process::keep_capabilities(&KEPT_CAPABILITIES).map_err(|error| failed(&error))?;
+                process::keep_capabilities(&KEPT_CAPABILITIES)
+                    .map_err(|error| broken("give up privileges", &error))?;
                 process::set_dumpable(false);
                 let keeper = Keeper::new(instance.as_mut(), &signals, streams, self.meter(&places));
                 let watched = keeper.keep(self.request.envelope.resources().timeout);
-                let watched = watched.map_err(|error| failed(&error))?;
+                let watched = watched.map_err(|error| broken("wait for the sandbox", &error))?;
                 finish::collect(self.request, &places, instance.as_mut(), watched, self.born, &mut log)
             }
             Err(ending) => Finished::not_started(ending),
@@ -187,7 +189,8 @@ impl Attempt<'_> {
             instance.exec(exec, GuestStdio::Terminal).map_err(|error| keeper::not_started(&error))?;
             return Ok(Streams { input: None, output: None, error: None, allowance });
         }
-        let (guest, input, output, error) = pipes(self.request.output).map_err(|error| failed(&error))?;
+        let (guest, input, output, error) =
+            pipes(self.request.output).map_err(|error| broken("make the streams", &error))?;
         instance.exec(exec, guest).map_err(|error| keeper::not_started(&error))?;
         Ok(Streams { input, output: Some(output), error: Some(error), allowance })
     }
@@ -257,6 +260,11 @@ fn launch_failed(error: &LaunchError) -> Ending {
 
 fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
     Ending::NotStarted { step: step.to_owned(), why: why.to_owned(), remedy: remedy.to_owned() }
+}
+
+/// A step of our own that the kernel refused.
+fn broken(step: &str, error: &io::Error) -> Ending {
+    not_started(step, &error.to_string(), "`fumehood doctor` looks at what this host can hold")
 }
 
 /// An error of our own on the way, with its causes.

@@ -14,8 +14,17 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Made in this order, so that the last one being there means that all are.
-const FOLDERS: [&str; 8] =
-    ["records", "layers", "sessions", "caches", "shared", "shared/root", "shared/lower", "shared/layer"];
+const FOLDERS: [&str; 9] = [
+    "records",
+    "layers",
+    "sessions",
+    "caches",
+    "shared",
+    "shared/root",
+    "shared/lower",
+    "shared/layer",
+    "shared/empty",
+];
 
 /// A state folder that was found to be ours.
 #[derive(Clone, Debug)]
@@ -54,7 +63,7 @@ impl State {
             Err(source) => return Err(failed(source)),
         }
         let state = Self { root: root.clone() };
-        if fs::symlink_metadata(state.shared().join("layer")).is_err() {
+        if fs::symlink_metadata(state.shared().join("empty")).is_err() {
             FOLDERS.iter().try_for_each(|folder| make(&root.join(folder))).map_err(failed)?;
         }
         Ok(state)

@@ -191,14 +191,23 @@ fn wait_for(pidfd: RawFd, options: i32) -> Option<Ended> {
     }
 }
 
-/// Keeps only these capabilities (bit numbers) in this thread.
+/// Keeps only these capabilities (bit numbers) of those that this thread has.
 pub fn keep_capabilities(keep: &[u32]) -> io::Result<()> {
+    // `struct __user_cap_header_struct`, then effective, permitted and inheritable of each half.
     let header = [0x2008_0522_u32, 0];
-    let low = keep.iter().filter(|bit| **bit < 32).fold(0_u32, |set, bit| set | 1 << bit);
-    let high = keep.iter().filter(|bit| **bit >= 32).fold(0_u32, |set, bit| set | 1 << (bit - 32));
-    let data = [low, low, 0, high, high, 0];
-    let arguments = [header.as_ptr() as usize, data.as_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: both arrays have the kernel's layout and are live.
+    let mut held = [0_u32; 6];
+    let arguments = [header.as_ptr() as usize, held.as_mut_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: both arrays have the kernel's layout, and it fills the second.
+    unsafe { syscall(libc::SYS_capget, arguments) }?;
+    let half = |first: u32| {
+        let bits = keep.iter().filter_map(|bit| bit.checked_sub(first).filter(|bit| *bit < 32));
+        bits.fold(0_u32, |set, bit| set | 1 << bit)
+    };
+    let [_, permitted_low, _, _, permitted_high, _] = held;
+    let (low, high) = (half(0) & permitted_low, half(32) & permitted_high);
+    let kept = [low, low, 0, high, high, 0];
+    let arguments = [header.as_ptr() as usize, kept.as_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: both arrays have the kernel's layout and are only read.
     unsafe { syscall(libc::SYS_capset, arguments) }.map(drop).map_err(Into::into)
 }
 

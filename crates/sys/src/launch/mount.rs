@@ -156,6 +156,23 @@ pub(super) fn overlay(lower: &CStr, upper: &CStr, work: &CStr, target: &CStr) ->
     result
 }
 
+/// `lowers` names the folder to show and an empty one: an overlay needs two layers, and none to write to.
+pub(super) fn view(
+    source: &CStr,
+    lowers: &CStr,
+    staged: Option<(&OwnedFd, &CStr)>,
+    target: &CStr,
+) -> Result<()> {
+    let attributes = Attributes { read_only: true, devices: false, executable: true };
+    if let Some((idmap, stage)) = staged {
+        bind(source, stage, attributes, Some(idmap))?;
+    }
+    if !node::exists(target) {
+        node::make_dir(target, 0o755, None)?;
+    }
+    mount(c"overlay", &[(c"lowerdir", lowers)], &[c"userxattr"], attributes, target)
+}
+
 pub(super) fn proc(target: &CStr) -> Result<()> {
     mount(c"proc", &[], &[], Attributes { read_only: false, devices: false, executable: false }, target)
 }

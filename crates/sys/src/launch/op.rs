@@ -98,6 +98,16 @@ pub enum Op {
         attributes: Attributes,
         idmap: Option<OwnedFd>,
     },
+    /// A read-only view of a host folder through which no socket of the host can be reached: the sandbox
+    /// sees copies of the inodes, and a socket is found by its inode. Host paths are absolute and escaped
+    /// as layers; `stage` is where an id-mapped source is put first.
+    View {
+        source: CString,
+        lowers: CString,
+        stage: CString,
+        target: CString,
+        idmap: Option<OwnedFd>,
+    },
     /// An empty memory-backed folder with its own size.
     Tmpfs {
         target: CString,
@@ -290,6 +300,9 @@ impl Op {
             }
             Self::BindHandle { source, target, attributes, idmap } => {
                 mount::bind_handle(source, target, *attributes, idmap.as_ref())
+            }
+            Self::View { source, lowers, stage, target, idmap } => {
+                mount::view(source, lowers, idmap.as_ref().map(|idmap| (idmap, stage.as_c_str())), target)
             }
             Self::Tmpfs { target, size_bytes, mode, owner, attributes } => {
                 mount::tmpfs(target, *size_bytes, *mode, *owner, *attributes)
