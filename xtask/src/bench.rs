@@ -75,16 +75,6 @@ pub(crate) fn as_user(folder: &Path) -> Done {
     compare("user", sides, &[("bwrap", 1.1)])
 }
 
-/// Runs the engine-only benchmark of the container level, where there is one.
-pub(crate) fn engine() -> Done {
-    let benches = run::root().join("crates/backend-native/benches/engine.rs");
-    if !benches.exists() {
-        run::say("engine: missing: crates/backend-native/benches/engine.rs");
-        return Ok(());
-    }
-    run::must(&mut run::cargo(&["bench", "--package", "fumehood-backend-native", "--bench", "engine"]))
-}
-
 fn plain() -> Side {
     Side { name: "fork+exec", unshares: "nothing", command: Command::new("/bin/true") }
 }

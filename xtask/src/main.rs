@@ -9,6 +9,8 @@
 
 mod bench;
 mod conformance;
+mod engine;
+mod fuzz;
 mod measure;
 mod memory;
 mod metadata;
@@ -27,9 +29,10 @@ Usage: cargo xtask COMMAND
     engine        engine-only figures, from the benchmark in backend-native
     memory        mean memory of idle sandboxes
     workspace     start under a large copy-on-write workspace, beside an empty one
+  fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
   conformance   run the conformance list and write docs/parity.md
-  full          everything above, and the full profile of the tests
+  full          everything above, with 60 s a fuzz target, and the full profile of the tests
 ";
 
 fn main() -> ExitCode {
@@ -41,11 +44,12 @@ fn main() -> ExitCode {
         // How `bench` starts itself again as each caller.
         ["bench", "as-root", folder] => bench::as_root(folder.as_ref()),
         ["bench", "as-user", folder] => bench::as_user(folder.as_ref()),
-        ["bench", "engine"] => bench::engine(),
+        ["bench", "engine"] => engine::judge(),
         ["bench", "memory"] => memory::idle(),
         ["bench", "workspace"] => workspace::large_beside_empty(),
         ["size"] => size::check(),
         ["conformance"] => conformance::write(),
+        ["fuzz", seconds] => fuzz::smoke(seconds),
         ["full"] => full(),
         _ => Err(USAGE.into()),
     };
@@ -58,15 +62,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// Every figure is measured, whatever another one missed; the first that did is the end's reason.
 fn full() -> run::Done {
     tidy::check()?;
-    let mut tests = run::cargo(&["test", "--workspace"]);
+    let mut tests = run::cargo(&["test", "--workspace", "--locked"]);
     tests.env("FUMEHOOD_TEST_FULL", "1");
     run::must(&mut tests)?;
-    conformance::write()?;
-    size::check()?;
-    bench::whole_process()?;
-    bench::engine()?;
-    memory::idle()?;
-    workspace::large_beside_empty()
+    let steps: [fn() -> run::Done; 7] = [
+        conformance::write,
+        || fuzz::smoke("60"),
+        size::check,
+        bench::whole_process,
+        engine::judge,
+        memory::idle,
+        workspace::large_beside_empty,
+    ];
+    let missed: Vec<String> =
+        steps.into_iter().filter_map(|step| step().err()).map(|problem| problem.to_string()).collect();
+    if missed.is_empty() { Ok(()) } else { Err(missed.join("\n").into()) }
 }

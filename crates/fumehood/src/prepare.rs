@@ -41,11 +41,12 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let terminals = Terminals::now();
     let places = Places::now()?;
     let flags = spec::of_flags(args, &places.cwd)?;
-    let Spoken { layered, note } = config::settle(&flags, args, &host::defaults(args, terminals, &places))?;
+    let defaults = host::defaults(args, terminals, &places);
+    let Spoken { layered, note } = config::settle(&flags, args, &defaults)?;
     let (trust, blast) =
         (layered.spec.trust.unwrap_or(Trust::Medium), layered.spec.blast.unwrap_or(Blast::Medium));
     let choice = backends::settle(layered.spec.level, trust, blast)?;
-    paths::check(&layered.envelope)?;
+    paths::check(&layered.envelope, &defaults)?;
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();

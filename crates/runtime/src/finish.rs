@@ -103,8 +103,8 @@ fn output(
     let mut record = |event: &Event| log.append(unix_millis(), event).map_err(io::Error::other);
     let outcome = instance.output().ok_or_else(|| "`/out` was never shared".to_owned()).and_then(|from| {
         let from = from.try_clone_to_owned().map(DirHandle::from).map_err(|error| error.to_string())?;
-        let to = collector::open_target(target).map_err(|error| error.to_string())?;
-        collector::collect(&from, &to, limits, &mut record).map_err(|error| error.to_string())
+        let to = collector::open_target(target).map_err(|error| chain(&error))?;
+        collector::collect(&from, &to, limits, &mut record).map_err(|error| chain(&error))
     });
     match outcome {
         Ok(outcome) => {

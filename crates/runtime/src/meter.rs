@@ -100,17 +100,18 @@ impl Meter {
     }
 }
 
-/// Bytes that the files beneath a folder take on disk. Links are not followed; what vanishes meanwhile
-/// takes nothing.
+/// Bytes that the files beneath a folder take on disk. An empty one counts too: names are limited on
+/// every disk. Links are not followed; what vanishes meanwhile takes nothing.
 fn bytes_beneath(top: PathBuf) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     const BLOCK_BYTES: u64 = 512;
+    const LEAST_BYTES: u64 = 4096;
     let mut waiting = VecDeque::from([top]);
     let mut total = 0_u64;
     while let Some(folder) = waiting.pop_front() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let Ok(meta) = entry.metadata() else { continue };
-            total = total.saturating_add(meta.blocks() * BLOCK_BYTES);
+            total = total.saturating_add((meta.blocks() * BLOCK_BYTES).max(LEAST_BYTES));
             if meta.is_dir() {
                 waiting.push_back(entry.path());
             }

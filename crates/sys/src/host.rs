@@ -1,8 +1,12 @@
 //! Facts about this host and this process.
 
 use crate::raw::syscall;
+use std::fs::{File, Metadata};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 /// The effective uid.
 pub fn euid() -> u32 {
@@ -25,6 +29,17 @@ pub fn umask() -> u32 {
     // SAFETY: numbers only.
     unsafe { libc::umask(mask) };
     mask
+}
+
+/// What stands at the end of a path, links followed, and where the kernel says that is. One look: the
+/// two belong to the same file, and nothing is read from it or told to it.
+pub fn resolve(path: &Path) -> io::Result<(Metadata, PathBuf)> {
+    let found = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    let real = std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    if !real.is_absolute() {
+        return Err(io::Error::other("it lies outside of the file tree of this process"));
+    }
+    Ok((found.metadata()?, real))
 }
 
 /// Bytes of memory of the host.

@@ -26,6 +26,7 @@ macro_rules! both_callers {
 
 both_callers! {
     a_python_script_with_files_in_and_out
+    inputs_keep_the_execute_bit
     git_clones_and_commits
     make_builds_and_the_changes_apply
     a_node_script
@@ -74,6 +75,19 @@ fn a_python_script_with_files_in_and_out(lab: &Lab) {
     let sum: serde_json::Value =
         serde_json::from_slice(&std::fs::read(results.join("sum.json")).unwrap()).unwrap();
     assert_eq!(sum, serde_json::json!({"sum": 42, "name": "ünïcode"}));
+}
+
+fn inputs_keep_the_execute_bit(lab: &Lab) {
+    use std::os::unix::fs::PermissionsExt;
+    let program = lab.file("program", "#!/bin/sh\necho executed\n");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4750)).unwrap();
+    let data = lab.file("data", "");
+    std::fs::set_permissions(&data, PermissionsExt::from_mode(0o600)).unwrap();
+    let flags = ["--in", program.to_str().unwrap(), "--in", data.to_str().unwrap()];
+    let ran = lab.run(&flags, &["sh", "-c", "./program && stat -c %a program data"]);
+    ok(&ran);
+    // Anyone inside may run it, and nothing of the rest of its mode has entered.
+    assert_eq!(ran.out(), "executed\n755\n644\n", "{}", ran.told());
 }
 
 fn git(lab: &Lab, folder: &std::path::Path, args: &[&str]) -> Ran {

@@ -116,6 +116,12 @@ fn messages_about_paths() {
     fs::create_dir(host.at("folder")).unwrap();
     symlink("loop", host.at("loop")).unwrap();
     symlink("gone", host.at("dangling")).unwrap();
+    for (name, target) in
+        [("root", "/"), ("system", "/etc"), ("home", "../../home"), ("null", "/dev/null"), ("here", ".")]
+    {
+        symlink(target, host.at(name)).unwrap();
+    }
+    let _listener = std::os::unix::net::UnixListener::bind(host.at("socket")).unwrap();
     let cases: &[&[&str]] = &[
         &["run", "--workspace", "none", "true"],
         &["run", "--workspace", "file", "true"],
@@ -131,6 +137,19 @@ fn messages_about_paths() {
         &["run", "--out", "file", "true"],
         &["run", "--out", "none/results", "true"],
         &["run", "--image", "none", "true"],
+        &["run", "--workspace", "/etc", "true"],
+        &["run", "--workspace", "/usr:rw", "true"],
+        &["run", "--workspace", "root", "true"],
+        &["run", "--workspace", "root:ro", "true"],
+        &["run", "--workspace", "system:rw", "true"],
+        &["run", "--workspace", "home", "true"],
+        &["run", "--ro", "root", "--ro", "null:/null", "true"],
+        &["run", "--ro", "socket", "true"],
+        &["run", "--in", "socket", "true"],
+        &["run", "--image", "root", "true"],
+        &["run", "--out", "system", "true"],
+        &["run", "--out", "system/new", "true"],
+        &["run", "--workspace", "folder", "--out", "here", "true"],
     ];
     golden("paths.txt", &cases.iter().map(|words| host.told(words)).collect::<String>());
 }

@@ -2,7 +2,8 @@
 
 use super::paths::{self, PathFlaw, WORKSPACE};
 use super::{
-    Access, Cache, Defaults, Filesystem, FilesystemSpec, Flaw, Input, Mount, Root, Workspace, WorkspaceMode,
+    Access, Cache, Defaults, Filesystem, FilesystemSpec, Flaw, HostUse, Input, Mount, Root, Workspace,
+    WorkspaceMode,
 };
 use crate::text::shown;
 use std::path::{Path, PathBuf};
@@ -24,17 +25,14 @@ pub(super) fn filesystem(
     flaws: &mut Vec<Flaw>,
 ) -> Option<Filesystem> {
     let before = flaws.len();
-    let root =
-        spec.image.as_deref().map(|image| named("filesystem.image", paths::source(image, defaults), flaws));
-    let source = spec
-        .workspace
-        .as_deref()
-        .map(|text| named("filesystem.workspace", paths::source(text, defaults), flaws));
-    let output =
-        spec.output.as_deref().map(|text| named("filesystem.output", paths::output(text, defaults), flaws));
     let mode = spec.workspace_mode.unwrap_or(WorkspaceMode::CopyOnWrite);
-    let workspace = source.flatten().map(|source| Workspace { source, mode });
-    let output = output.flatten();
+    let mut one = |field, text: &Option<String>, used| {
+        named(field, paths::source(text.as_deref()?, used, defaults), flaws)
+    };
+    let root = one("filesystem.image", &spec.image, HostUse::Shown);
+    let source = one("filesystem.workspace", &spec.workspace, HostUse::Workspace(mode));
+    let output = one("filesystem.output", &spec.output, HostUse::Output);
+    let workspace = source.map(|source| Workspace { source, mode });
     let mounts = mounts(spec, defaults, flaws);
     let inputs = inputs(spec, defaults, flaws);
     let caches = caches(spec, defaults, flaws);
@@ -43,7 +41,7 @@ pub(super) fn filesystem(
     inputs_can_land(&inputs, &mounts, workspace.as_ref(), flaws);
     one_thing_a_place(&gather(&mounts, &inputs, &caches), flaws);
     (flaws.len() == before).then(|| Filesystem {
-        root: root.flatten().map_or(Root::HostSystem, Root::Directory),
+        root: root.map_or(Root::HostSystem, Root::Directory),
         workspace,
         mounts: mounts.into_iter().map(|(_, mount)| mount).collect(),
         inputs: inputs.into_iter().map(|(_, input)| input).collect(),
@@ -73,7 +71,7 @@ fn listed<T>(
 fn mounts(spec: &FilesystemSpec, defaults: &Defaults, flaws: &mut Vec<Flaw>) -> Vec<(usize, Mount)> {
     let read = |text: &String| {
         let (source, place) = paths::split(text);
-        let source = paths::source(source, defaults)?;
+        let source = paths::source(source, HostUse::Shown, defaults)?;
         let at = match place {
             Some(place) => paths::guest(place, defaults)?,
             // Without a place of its own it is seen where the host has it; `..` can only go by name.
@@ -91,7 +89,7 @@ fn mounts(spec: &FilesystemSpec, defaults: &Defaults, flaws: &mut Vec<Flaw>) -> 
 fn inputs(spec: &FilesystemSpec, defaults: &Defaults, flaws: &mut Vec<Flaw>) -> Vec<(usize, Input)> {
     let read = |text: &String| {
         let (source, place) = paths::split(text);
-        let source = paths::source(source, defaults)?;
+        let source = paths::source(source, HostUse::Shown, defaults)?;
         let at = match place {
             Some(place) => paths::guest(place, defaults)?,
             None => paths::beneath_workspace(&source)?,

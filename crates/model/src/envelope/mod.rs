@@ -15,6 +15,7 @@ pub mod file;
 mod layer;
 mod narrow;
 mod paths;
+mod refused;
 mod schema;
 mod spec;
 mod wire;
@@ -29,6 +30,7 @@ pub use clauses::{
 };
 pub use layer::{LayerError, Layered, found_file, named_file};
 pub use narrow::{NarrowError, Widening};
+pub use refused::{HostRefusal, HostUse, refused};
 pub use schema::json_schema;
 pub use spec::{
     CleanupSpec, CredentialsSpec, EnvelopeSpec, FilesystemSpec, NetworkSpec, PrivilegeSpec, ResourcesSpec,

@@ -6,10 +6,11 @@
 //! DEST: `a:b:/workspace/a:b`.
 //!
 //! A host path keeps its `..` as written, so that the kernel resolves it through links as it would
-//! for any other program. Refusals look at the path both as written and with `..` collapsed, and the
-//! launcher looks again at what it opened.
+//! for any other program. Refusals look at the path both as written and with `..` collapsed; where it
+//! really leads is for those to judge who can look, by the same table.
 
 use super::Defaults;
+use super::refused::{HostUse, refused};
 use crate::text::shown;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -39,28 +40,6 @@ const OWN_PLACES: [&str; 13] = [
     "/tmp",
     "/home",
 ];
-/// Host folders that give away the host: exact, and everything beneath.
-const HOST_SECRETS: [(&str, &str); 6] = [
-    ("/proc", "it shows the host's processes and their open files"),
-    ("/sys", "it shows, and controls, the host's kernel"),
-    ("/dev", "it holds the host's devices"),
-    ("/run/user", "it holds the sockets of your keys and your desktop"),
-    ("/var/run/user", "it holds the sockets of your keys and your desktop"),
-    ("/boot", "it holds the host's kernel"),
-];
-/// Host folders that may not be shown whole.
-const HOST_WHOLES: [(&str, &str); 3] = [
-    ("/", "it is the whole host"),
-    ("/run", "it holds the control sockets of the host's services"),
-    ("/var/run", "it holds the control sockets of the host's services"),
-];
-/// Sockets that command the host, beneath `/run` and `/var/run`.
-const CONTROL_SOCKETS: [&str; 8] =
-    ["docker.sock", "podman", "containerd", "crio", "dbus", "systemd", "libvirt", "snapd.socket"];
-/// Host folders that belong to the system: nothing is collected into them.
-const SYSTEM_FOLDERS: [&str; 11] =
-    ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var", "/opt", "/home"];
-
 /// What is wrong with a path, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathFlaw {
@@ -105,32 +84,15 @@ pub(super) fn host(text: &str, base: &Path) -> Result<PathBuf, PathFlaw> {
     Ok(joined)
 }
 
-/// A host path that may be shown inside: not the host itself, its kernel, its sockets or the home.
-pub(super) fn source(text: &str, defaults: &Defaults) -> Result<PathBuf, PathFlaw> {
+/// A host path that a sandbox may have for `used`: nothing of the table of [`refused`].
+pub(super) fn source(text: &str, used: HostUse, defaults: &Defaults) -> Result<PathBuf, PathFlaw> {
     let path = host(text, &defaults.base)?;
     let lexical = collapse(&path).unwrap_or_else(|| PathBuf::from("/"));
-    let refused = [path.as_path(), lexical.as_path()].iter().find_map(|form| why_not_shown(form, defaults));
-    match refused {
-        Some(why) => Err(flaw(
-            format!("`{}` can not be shown inside: {why}", shown(text)),
-            "name the folder or the file beneath it that the work needs",
-        )),
+    let forms = [path.as_path(), lexical.as_path()];
+    match forms.iter().find_map(|form| refused(form, used, defaults)) {
+        Some(refusal) => Err(flaw(format!("`{}` {refusal}", shown(text)), refusal.remedy)),
         None => Ok(path),
     }
-}
-
-/// A host folder that outputs may be collected into.
-pub(super) fn output(text: &str, defaults: &Defaults) -> Result<PathBuf, PathFlaw> {
-    let path = source(text, defaults)?;
-    let lexical = collapse(&path).unwrap_or_else(|| PathBuf::from("/"));
-    let system = [path.as_path(), lexical.as_path()].iter().any(|form| {
-        SYSTEM_FOLDERS.iter().any(|folder| *form == Path::new(folder)) || form.starts_with("/etc")
-    });
-    if system {
-        let what = format!("`{}` can not take outputs: it belongs to the system", shown(text));
-        return Err(flaw(what, "name a folder of your own, such as `./out`"));
-    }
-    Ok(path)
 }
 
 /// A place inside. A relative one is beneath `/workspace`.
@@ -244,28 +206,6 @@ pub(super) fn collapse(path: &Path) -> Option<PathBuf> {
     Some(collapsed)
 }
 
-/// The reason why a host path may not be shown inside, if there is one.
-fn why_not_shown(path: &Path, defaults: &Defaults) -> Option<&'static str> {
-    let whole = HOST_WHOLES.iter().find(|(folder, _)| path == Path::new(folder));
-    let secret = HOST_SECRETS.iter().find(|(folder, _)| path.starts_with(folder));
-    let socket = CONTROL_SOCKETS
-        .iter()
-        .any(|name| ["/run", "/var/run"].iter().any(|run| path.starts_with(Path::new(run).join(name))));
-    let holds = |folder: &Option<PathBuf>| folder.as_deref().is_some_and(|folder| folder.starts_with(path));
-    let in_state = defaults.state.as_deref().is_some_and(|state| path.starts_with(state));
-    if let Some((_, why)) = whole.or(secret) {
-        Some(why)
-    } else if socket {
-        Some("it is a control socket of the host")
-    } else if holds(&defaults.home) {
-        Some("it holds your home folder, with every key in it")
-    } else if holds(&defaults.state) || in_state {
-        Some("it holds the state of Fumehood itself")
-    } else {
-        None
-    }
-}
-
 fn within_kernel_limits(path: &Path) -> Result<(), PathFlaw> {
     let long_name = path.components().any(|component| component.as_os_str().len() > NAME_BYTES);
     if long_name || path.as_os_str().len() > PATH_BYTES {
@@ -329,21 +269,21 @@ mod tests {
             "//",
             "/./proc",
         ] {
-            assert!(source(bad, &defaults()).is_err(), "{bad}");
+            assert!(source(bad, HostUse::Shown, &defaults()).is_err(), "{bad}");
         }
         for good in
             ["/process", "/home/ann/work", "/home/bob", "/run/media/usb", "/devices", ".", "/home/annabel"]
         {
-            assert!(source(good, &defaults()).is_ok(), "{good}");
+            assert!(source(good, HostUse::Shown, &defaults()).is_ok(), "{good}");
         }
     }
 
     #[test]
     fn outputs_never_land_in_the_system() {
         for bad in ["/etc", "/etc/cron.d", "/usr", "/home/ann", "/x/../etc"] {
-            assert!(output(bad, &defaults()).is_err(), "{bad}");
+            assert!(source(bad, HostUse::Output, &defaults()).is_err(), "{bad}");
         }
-        assert!(output("out", &defaults()).is_ok());
+        assert!(source("out", HostUse::Output, &defaults()).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod bench;
 mod cleanup;
 mod files;
+mod full;
 mod kernel;
 mod processes;
 mod resources;
