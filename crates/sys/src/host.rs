@@ -3,6 +3,16 @@
 use crate::raw::syscall;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+/// What is left and what is taken of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub free_bytes: u64,
+    pub used_bytes: u64,
+    /// Files that can still be made.
+    pub free_files: u64,
+}
 
 /// The effective uid.
 pub fn euid() -> u32 {
@@ -65,11 +75,27 @@ pub fn coarse_time() -> u64 {
 }
 
 /// Free blocks of the file system that a descriptor is on, as an unprivileged writer sees them.
-pub fn free_blocks(file: std::os::fd::RawFd) -> Option<u64> {
+pub fn free_blocks(file: RawFd) -> Option<u64> {
+    file_system(file).map(|stat| stat.f_bavail)
+}
+
+/// Room of the file system that a descriptor is on, as an unprivileged writer sees it.
+pub fn room(file: RawFd) -> Option<Room> {
+    let stat = file_system(file)?;
+    let unit = u64::try_from(stat.f_frsize).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(unit);
+    Some(Room {
+        free_bytes: bytes(stat.f_bavail),
+        used_bytes: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
+        free_files: stat.f_ffree,
+    })
+}
+
+fn file_system(file: RawFd) -> Option<libc::statfs64> {
     let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
     let arguments = [crate::raw::fd(file), stat.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: `stat` has room for the answer.
     unsafe { syscall(libc::SYS_fstatfs, arguments) }.ok()?;
     // SAFETY: filled by the call.
-    Some(unsafe { stat.assume_init() }.f_bavail)
+    Some(unsafe { stat.assume_init() })
 }
