@@ -104,7 +104,7 @@ struct Trial(PathBuf);
 
 impl Trial {
     fn new(state: &State) -> Result<Self, Refusal> {
-        let folder = state.root().join(format!("doctor-{}", new_id()?));
+        let folder = state.layers().join(format!("doctor-{}", new_id()?));
         let made = Self(folder);
         for part in ["workspace", "layer/upper", "layer/work"] {
             make(&made.0.join(part))?;

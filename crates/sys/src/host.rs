@@ -91,6 +91,13 @@ pub fn room(file: RawFd) -> Option<Room> {
     })
 }
 
+/// Whether a descriptor is on an overlay, which can not hold the layer of another one.
+pub fn is_overlay(file: RawFd) -> bool {
+    // `include/uapi/linux/magic.h`
+    const OVERLAYFS_SUPER_MAGIC: i64 = 0x794C_7630;
+    file_system(file).is_some_and(|stat| i64::from(stat.f_type) == OVERLAYFS_SUPER_MAGIC)
+}
+
 fn file_system(file: RawFd) -> Option<libc::statfs64> {
     let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
     let arguments = [crate::raw::fd(file), stat.as_mut_ptr() as usize, 0, 0, 0, 0];

@@ -60,16 +60,20 @@ pub enum NoDisk {
 // === impl Disk ===
 
 impl Disk {
-    /// The bytes that a layer with this limit would get, if it can get any here. Makes nothing.
-    pub fn foresee(shared: &Path, limit_bytes: u64) -> Result<u64, NoDisk> {
+    /// Whether layers can have file systems of their own here. Makes nothing.
+    pub fn possible() -> Result<(), NoDisk> {
         if host::euid() != 0 {
             return Err(NoDisk::NotRoot);
         }
         loopdev::available().map_err(NoDisk::NoLoop)?;
-        let shared_dir = DirHandle::open(shared).map_err(NoDisk::Image)?;
-        let bytes = size(&shared_dir, limit_bytes);
-        let made = shared_dir.look(OsStr::new(&template_name(bytes)));
-        if matches!(made, Ok(Some(_))) || maker().is_some() { Ok(bytes) } else { Err(NoDisk::NoMaker) }
+        maker().map(drop).ok_or(NoDisk::NoMaker)
+    }
+
+    /// The bytes that a layer with this limit would get, if it can get any here. Makes nothing.
+    pub fn foresee(shared: &Path, limit_bytes: u64) -> Result<u64, NoDisk> {
+        Self::possible()?;
+        let shared = DirHandle::open(shared).map_err(NoDisk::Image)?;
+        Ok(size(&shared, limit_bytes))
     }
 
     /// Makes and mounts the file system of a new layer in `dir`.
