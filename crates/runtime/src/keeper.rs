@@ -305,6 +305,9 @@ impl<'a> Keeper<'a> {
             let what = if last.disk_full { "no room left" } else { "one file reached the file size limit" };
             self.hit(HitKind::DiskFull, what, 1);
         }
+        if self.meter.layer_full {
+            self.hit(HitKind::DiskFull, "the workspace's layer", 1);
+        }
         let died = matches!(
             outcome,
             Outcome::Gone | Outcome::Ended(WaitStatus::Signalled(SIGKILL) | WaitStatus::Exited(137))

@@ -20,6 +20,7 @@ pub mod host;
 pub mod idmap;
 pub mod landlock;
 pub mod launch;
+pub mod loopdev;
 pub mod memfd;
 pub mod notify;
 pub mod poll;
