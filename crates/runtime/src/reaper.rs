@@ -134,7 +134,8 @@ fn sweep(estate: &Estate<'_>) {
             )
         });
         if dead && is_old(&layer) {
-            forget_if_unchanged(&layer.path());
+            // One with a file system of its own is not looked into here, and kept.
+            forget_if_unchanged(&layer.path(), None);
         }
     }
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
