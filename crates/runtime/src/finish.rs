@@ -42,8 +42,7 @@ pub(crate) fn collect(
     watched: Watched,
     log: &mut TaskLog,
 ) -> Finished {
-    let Watched { ending, mut hits, cpu_ms, born, streams } = watched;
-    let meters = instance.meters();
+    let Watched { ending, mut hits, cpu_ms, meters, born, streams } = watched;
     let bytes = |flow: &Option<Flow>| flow.as_ref().map_or(0, |flow| flow.bytes);
     let usage = Usage {
         wall_ms: u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX),
