@@ -6,7 +6,7 @@
 use crate::lab::{self, Caller, Lab, Ran, collect, finish};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -252,4 +252,44 @@ fn nothing_stays_bound_or_mounted_when_everything_is_killed() {
     // The next run takes away the cgroup that nobody was left to remove.
     ok(&lab.run(&["--workspace", &project], &shell("true")));
     nothing_stays(&lab);
+}
+
+/// In a container the state folder is on an overlay, which takes no other overlay's layer.
+#[test]
+fn a_state_folder_on_an_overlay_holds_layers_elsewhere() {
+    if !Caller::Root.available() {
+        // Nobody else can make an overlay here. What can be had is that nothing moves without one.
+        let lab = Lab::new(Caller::User);
+        ok(&lab.run(&["--workspace", &project(&lab)], &shell("echo after > edit")));
+        assert_eq!(fs::read_dir(lab.state().join("layers")).unwrap().count(), 1);
+        return;
+    }
+    for caller in [Caller::Root, Caller::User] {
+        let lab = Lab::new(caller);
+        let project = project(&lab);
+        for name in ["lower", "upper", "work", "state"] {
+            fs::set_permissions(lab.folder(name), fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let uid = fs::metadata(lab.state()).unwrap().uid();
+        let inside = lab.fumehood();
+        let words: Vec<_> = std::iter::once(inside.get_program()).chain(inside.get_args()).collect();
+        let script = format!(
+            "set -e; mount -t overlay none -o lowerdir=lower,upperdir=upper,workdir=work state; \
+             mount -t tmpfs -o mode=1777 none /dev/shm; \
+             \"$@\" run --workspace {project} -- sh -c 'echo after > edit; rm -r folder; mkdir folder; cat edit'; \
+             ls -d /dev/shm/fumehood-{uid}/*/layers/*/upper state/layers/*/disk.img 2> /dev/null || true; \
+             \"$@\" apply; cat {project}/edit"
+        );
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script, "sh"]).args(words).env_clear();
+        command.envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(lab.path());
+        let out = ok(&finish(command, b""));
+        let place = if caller == Caller::Root { "disk.img\n" } else { "/upper\n" };
+        assert!(
+            out.starts_with("after\n") && out.ends_with("after\n") && out.contains(place),
+            "{caller:?}: {out}"
+        );
+        nothing_stays(&lab);
+    }
 }

@@ -21,6 +21,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The image, in the layer's folder.
 pub(super) const IMAGE: &str = "disk.img";
+/// Beside it, where the layer changes something.
+const KEPT: &str = "kept";
 /// Changes with [`FEATURES`].
 const FORM: u32 = 1;
 /// Whatever the host's own configuration says: no journal (a layer that a crash of the host spoils is made
@@ -118,6 +120,17 @@ impl Disk {
     pub fn root(&self, dir: &DirHandle) -> io::Result<DirHandle> {
         self.mount(dir)?.try_clone().map(DirHandle::from)
     }
+}
+
+/// Whether [`keep`] was said of the layer in `dir`.
+pub(crate) fn is_kept(dir: &DirHandle) -> bool {
+    matches!(dir.look(OsStr::new(KEPT)), Ok(Some(_)))
+}
+
+/// Says that the layer in `dir` changes something, so that nobody has to mount it to find out.
+pub(crate) fn keep(dir: &DirHandle) {
+    // Where it can not be said, somebody looks once more.
+    let _ = dir.create_new(OsStr::new(KEPT), 0o600);
 }
 
 /// The limit in whole units, and never more than there is room for: past the end of the host's own
