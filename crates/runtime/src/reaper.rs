@@ -156,10 +156,7 @@ fn sync(records: &Path, id: &TaskId) {
 /// A killed run keeps what it changed, for its owner to look at; a layer without changes is nothing.
 fn forget_if_unchanged(layer: &Path, mounted: Option<&OwnedFd>) {
     let Ok(dir) = DirHandle::open(layer) else { return };
-    let own = match Disk::find(&dir) {
-        Ok(own) => own,
-        Err(_) => return,
-    };
+    let Ok(own) = Disk::find(&dir) else { return };
     let parts = match (mounted, &own) {
         (Some(mounted), _) => mounted.try_clone().map(DirHandle::from),
         // To look into a file system is work, so it is done once.

@@ -29,7 +29,7 @@ fn project(lab: &Lab) -> String {
     project.to_str().unwrap().to_owned()
 }
 
-fn shell<'a>(script: &'a str) -> [&'a str; 3] {
+fn shell(script: &str) -> [&str; 3] {
     ["sh", "-c", script]
 }
 
@@ -200,13 +200,24 @@ fn a_layer_in_use_can_be_looked_at() {
     let lab = Lab::new(caller());
     let project = project(&lab);
     let mut child = start(&lab, &["--workspace", &project], "echo after > edit");
+    let image =
+        fs::read_dir(lab.state().join("layers")).unwrap().next().unwrap().unwrap().path().join("disk.img");
+    let is_free = || fs::File::open(&image).map(|image| image.try_lock().is_ok());
     for _look in 0..3 {
+        if lab.caller == Caller::Root {
+            // The device holds the lock, so nobody binds the image a second time, before or after a look.
+            assert!(!is_free().unwrap());
+        }
         assert!(ok(&fumehood(&lab, &["diff", "--paths"])).contains("M edit"));
     }
     assert!(devices(&lab).len() <= 1, "{:?}", devices(&lab));
     child.kill().unwrap();
     child.wait().unwrap();
     nothing_stays(&lab);
+    assert!(
+        lab.caller == Caller::User || lab::poll(SOON, || is_free().unwrap()),
+        "the lock goes with the device"
+    );
 }
 
 #[test]
