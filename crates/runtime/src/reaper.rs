@@ -164,10 +164,16 @@ fn forget_if_unchanged(layer: &Path, mounted: Option<&OwnedFd>) {
         (None, Some(own)) => own.root(&dir),
         (None, None) => dir.sub(Path::new("")),
     };
-    let upper = parts.and_then(|parts| parts.sub(Path::new("upper")));
+    let Ok(parts) = parts else { return };
+    let upper = parts.sub(Path::new("upper"));
     match upper.and_then(|upper| upper.list()).map(|mut entries| entries.next().is_none()) {
         Ok(true) => drop(crate::places::remove_layer(layer)),
-        Ok(false) if own.is_some() => disk::keep(&dir),
+        Ok(false)
+            if own.is_some()
+                && parts.sub(Path::new("")).is_ok_and(|root| disk::settle(&root, &dir).is_ok()) =>
+        {
+            disk::keep(&dir)
+        }
         Ok(false) | Err(_) => {}
     }
 }

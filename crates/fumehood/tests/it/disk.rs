@@ -304,3 +304,30 @@ fn a_state_folder_on_an_overlay_holds_layers_elsewhere() {
         nothing_stays(&lab);
     }
 }
+
+/// What a sandbox was promised is not what the host has: others may fill its disk meanwhile.
+#[test]
+fn a_layer_that_the_hosts_disk_did_not_take_is_never_applied() {
+    let lab = Lab::new(caller());
+    if lab.caller == Caller::User {
+        return watched(&lab);
+    }
+    let project = project(&lab);
+    fs::create_dir(lab.path().join("small")).unwrap();
+    let binary = lab.binary();
+    // The command says that it is there, and waits for the disk to be full.
+    let script = "mount -t tmpfs -o size=48m none small; mkdir -m 700 small/state; mkfifo up go; export FUMEHOOD_STATE=$PWD/small/state; \
+         { read up; head -c 60000000 /dev/zero > small/fill; echo go; cat > /dev/null; } 2> /dev/null < up > go & \
+         \"$0\" run --workspace \"$1\" --disk 32MiB --mem 512MiB -- \
+             sh -c 'echo up; read go; head -c 20000000 /dev/zero > big; echo after > edit' > up < go; wait; rm small/fill; \
+         \"$0\" apply && echo applied; cat \"$1\"/edit; echo; \"$0\" discard && ls small/state/layers";
+    let mut command = lab.command("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(binary).arg(&project);
+    let ran = finish(command, b"");
+    assert!(ran.err().contains("the layer is damaged"), "{}", ran.told());
+    assert!(ran.err().contains("it can be discarded"), "{}", ran.told());
+    let lines: Vec<_> = ran.out().lines().map(str::to_owned).collect();
+    assert_eq!(lines.first().unwrap(), "before", "{}", ran.told());
+    assert!(lines.len() == 2 && lines.last().unwrap().ends_with("are gone"), "{}", ran.told());
+    nothing_stays(&lab);
+}
