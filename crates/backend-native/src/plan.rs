@@ -305,7 +305,8 @@ fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
         strength: Strength::Kernel,
     };
     match (workspace.mode, placement.layer.as_ref().map(|layer| &layer.disk)) {
-        (WorkspaceMode::ReadOnly, _) => Vec::new(),
+        // What a read-write workspace takes is the host's own, and nobody counts it.
+        (WorkspaceMode::ReadOnly | WorkspaceMode::ReadWrite, _) => Vec::new(),
         (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Image { bytes, .. })) if *bytes > limit_bytes => vec![
             image(*bytes, ", as the session began with"),
             watch(format!("{limit} of it, looked at every second")),
@@ -317,7 +318,7 @@ fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
         (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Folder { why })) => {
             vec![watch(format!("disk-backed layer {limit}, looked at every second ({why})"))]
         }
-        (WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadWrite, _) => {
+        (WorkspaceMode::CopyOnWrite, None) => {
             vec![watch(format!("disk-backed layer {limit}, looked at every second"))]
         }
     }

@@ -75,6 +75,11 @@ fn layer(places: &Places, hits: &mut Vec<Hit>, born: Instant) -> (Option<Changes
     let mut unread = |what: String, count| hits.push(late_hit(HitKind::NotCollected, what, count, born));
     match layer.changes() {
         Ok(list) => {
+            let settled = if list.is_empty() { Ok(()) } else { layer.settle() };
+            if let Err(error) = settled {
+                unread(format!("the layer is damaged: {}", chain(&error)), 1);
+                return (None, true);
+            }
             if let Some(first) = list.unread.first() {
                 let count = u64::try_from(list.unread.len()).unwrap_or(u64::MAX);
                 unread(format!("`{}` of the layer: {}", escape_path(&first.path), first.why), count);

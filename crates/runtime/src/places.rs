@@ -1,6 +1,6 @@
 //! Where on the host the parts of a run are: its layer, its session's HOME, its caches.
 
-use crate::files::disk::{Disk, NoDisk};
+use crate::files::disk::{self, Disk, NoDisk};
 use crate::files::layer::{Layer, LayerError};
 use crate::finish::Finished;
 use crate::run::RunRequest;
@@ -84,6 +84,8 @@ impl Places {
         let unchanged = finished.changes.is_none_or(|changes| changes == Changes::default());
         if (unchanged && !finished.layer_unread) || *envelope.cleanup() == Cleanup::RemoveAll {
             self.give_back();
+        } else if let (Some(layer), Some(_), Some(_)) = (&self.layer, self.disk(), &self.own_layer) {
+            disk::keep(layer.dir());
         }
     }
 

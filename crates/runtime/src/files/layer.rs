@@ -226,6 +226,13 @@ impl Layer {
         self.disk.as_ref().map(mounted).transpose().map_err(failed)
     }
 
+    /// Makes sure that what was written is in the image, where there is one. On an error it is not, and the layer
+    /// can be discarded only.
+    pub(crate) fn settle(&self) -> Result<(), LayerError> {
+        let settled = self.disk.as_ref().map(|disk| disk.settle(&self.dir));
+        settled.transpose().map(drop).map_err(|source| LayerError::Part { part: IMAGE, source })
+    }
+
     /// What the sandbox wrote.
     pub fn upper(&self) -> Result<DirHandle, LayerError> {
         self.part(UPPER)
