@@ -4,6 +4,12 @@
 //! on. `cycle` goes on until the command has ended and everything is removed. `cold` is `launch` with
 //! nothing prepared. `fork_exec` is a plain program started and waited for, in the same rounds.
 
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a bench prints its line, and stops where it can not measure"
+)]
+
 use fumehood_backend::{Backend, Event, GuestStdio, Instance, Placement, Plan};
 use fumehood_backend_native::Native;
 use fumehood_model::envelope::{Defaults, Envelope, EnvelopeSpec};

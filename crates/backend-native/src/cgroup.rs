@@ -5,6 +5,7 @@
 
 use fumehood_model::envelope::Resources;
 use fumehood_model::id::TaskId;
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -130,14 +131,17 @@ impl Hierarchy {
 
     /// The sandboxes that have a folder here.
     pub(crate) fn present(&self) -> Vec<TaskId> {
-        let base = match self {
-            Self::None { .. } => return Vec::new(),
-            Self::V2 { base, .. } | Self::V1 { pids: base, .. } => base,
+        let bases = match self {
+            Self::None { .. } => Vec::new(),
+            Self::V2 { base, .. } => vec![base],
+            Self::V1 { memory, pids, cpu } => {
+                [Some(memory), Some(pids), cpu.as_ref()].into_iter().flatten().collect()
+            }
         };
-        let entries = fs::read_dir(base).into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| TaskId::parse(entry.file_name().to_str()?.strip_prefix(PREFIX)?).ok())
-            .collect()
+        let entries = bases.into_iter().flat_map(|base| fs::read_dir(base).into_iter().flatten().flatten());
+        let named =
+            |entry: fs::DirEntry| TaskId::parse(entry.file_name().to_str()?.strip_prefix(PREFIX)?).ok();
+        entries.filter_map(named).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Every folder that a sandbox named `id` could have left.

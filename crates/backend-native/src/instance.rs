@@ -52,7 +52,7 @@ impl NativeInstance {
     /// Answers one refused call, if one waits.
     fn next_refusal(&mut self) -> Option<Event> {
         let listener = self.parts.listener.as_ref()?;
-        let Some(call) = listener.next() else { return None };
+        let call = listener.next()?;
         let (syscall, errno) = syscalls::refusal(call.number);
         let _ = listener.refuse(call, errno);
         Some(Event::Denied { syscall })

@@ -5,7 +5,7 @@ use crate::identity::Identity;
 use crate::launch::LaunchParts;
 use crate::root::{c_path, c_string, scratch_bytes};
 use crate::{Native, etc, launch};
-use fumehood_backend::{Instance, LaunchError, Placement, Plan};
+use fumehood_backend::{Instance, LaunchError, LayerDisk, LayerPlace, Placement, Plan};
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
 use fumehood_model::quantity;
@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 
 /// Rules about renames need this version of Landlock; older ones would break ordinary programs.
 const LANDLOCK_NEEDED: u32 = 2;
+
+/// A file system is this much smaller than what it was asked for, at most, for being whole.
+const SIZE_STEP: u64 = 1 << 20;
 
 /// One envelope on this host.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ impl NativePlan {
             .landlock
             .filter(|abi| *abi >= LANDLOCK_NEEDED)
             .ok_or_else(|| no_landlock(native.landlock))?;
-        let enforcement = enforcement(native, envelope, landlock);
+        let enforcement = enforcement(native, envelope, placement, landlock);
         Ok(Self {
             hierarchy: native.hierarchy.clone(),
             host_cpus: native.host_cpus,
@@ -129,7 +132,11 @@ impl Sources {
     /// With root, id-mapped views of workspace and layer are put onto folders of ours, in the child's
     /// own mount namespace: an overlay takes its layers by path, and keeps its own hold on them.
     pub(crate) fn layer(self, placement: &Placement, program: &mut Program) -> Option<Op> {
-        let (source, layer) = (self.copy_on_write?, placement.layer.clone()?);
+        let (source, LayerPlace { folder: layer, disk }) = (self.copy_on_write?, placement.layer.clone()?);
+        if let LayerDisk::Image { mount: Some(mount), .. } = disk {
+            let op = Op::Attach { tree: mount, at: c_path(&layer) };
+            program.push("attach the layer's file system", op);
+        }
         let (lower, layer) = match self.lower {
             None => (source, layer),
             Some((for_lower, for_layer)) => {
@@ -188,7 +195,7 @@ fn no_landlock(found: Option<u32>) -> Unenforceable {
     Unenforceable { clause: Clause::Filesystem, why, remedy }
 }
 
-fn enforcement(native: &Native, envelope: &Envelope, landlock: u32) -> Enforcement {
+fn enforcement(native: &Native, envelope: &Envelope, placement: &Placement, landlock: u32) -> Enforcement {
     let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
     let root = host::euid() == 0;
     let user_namespace = if root {
@@ -235,12 +242,12 @@ fn enforcement(native: &Native, envelope: &Envelope, landlock: u32) -> Enforceme
         (Clause::Network, network),
         (Clause::Privilege, privilege),
         (Clause::Credentials, credentials),
-        (Clause::Resources, resources(native, envelope)),
+        (Clause::Resources, resources(native, envelope, placement)),
         (Clause::Cleanup, cleanup),
     ])
 }
 
-fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
+fn resources(native: &Native, envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
     let limits = envelope.resources();
     let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
     let watch = |name, detail: String| Mechanism { name, detail, strength: Strength::Watch };
@@ -261,7 +268,12 @@ fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
                     limits.processes
                 ),
             ),
-            watch("resident-memory-watch", format!("all together {memory}, looked at every 50 ms ({why})")),
+            watch(
+                "resident-memory-watch",
+                format!(
+                    "all together {memory}, looked at every 50 ms; memory files and socket buffers are not seen ({why})"
+                ),
+            ),
         ],
     };
     held.push(kernel(
@@ -276,17 +288,37 @@ fn resources(native: &Native, envelope: &Envelope) -> Vec<Mechanism> {
             limits.open_files
         ),
     ));
-    if envelope
-        .filesystem()
-        .workspace
-        .as_ref()
-        .is_some_and(|workspace| workspace.mode != WorkspaceMode::ReadOnly)
-    {
-        held.push(watch(
-            "byte-watch",
-            format!("disk-backed layer {}, looked at every second", quantity::show_bytes(limits.disk_bytes)),
-        ));
-    }
+    held.extend(disk(envelope, placement));
     held.push(kernel("pid-namespace", "at the wall clock every process ends with its first".to_owned()));
     held
+}
+
+/// What holds the disk limit for the layer.
+fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
+    let Some(workspace) = &envelope.filesystem().workspace else { return Vec::new() };
+    let limit_bytes = envelope.resources().disk_bytes;
+    let limit = quantity::show_bytes(limit_bytes);
+    let watch = |detail| Mechanism { name: "byte-watch", detail, strength: Strength::Watch };
+    let image = |bytes: u64, detail| Mechanism {
+        name: "loop-image",
+        detail: format!("the layer is a file system of {} in a file{detail}", quantity::show_bytes(bytes)),
+        strength: Strength::Kernel,
+    };
+    match (workspace.mode, placement.layer.as_ref().map(|layer| &layer.disk)) {
+        (WorkspaceMode::ReadOnly, _) => Vec::new(),
+        (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Image { bytes, .. })) if *bytes > limit_bytes => vec![
+            image(*bytes, ", as the session began with"),
+            watch(format!("{limit} of it, looked at every second")),
+        ],
+        (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Image { bytes, .. })) => {
+            let less = limit_bytes - bytes > SIZE_STEP;
+            vec![image(*bytes, if less { "; there was no room for more when it was made" } else { "" })]
+        }
+        (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Folder { why })) => {
+            vec![watch(format!("disk-backed layer {limit}, looked at every second ({why})"))]
+        }
+        (WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadWrite, _) => {
+            vec![watch(format!("disk-backed layer {limit}, looked at every second"))]
+        }
+    }
 }

@@ -20,6 +20,7 @@ use fumehood_model::level::Level;
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A way of isolating. Probed when made; stateless afterwards.
@@ -84,8 +85,8 @@ pub struct Placement {
     pub id: TaskId,
     /// A folder of ours for host-made parts that are the same for every run (`/etc`, mount points).
     pub shared: PathBuf,
-    /// The layer of a copy-on-write workspace: holds `upper` and `work`.
-    pub layer: Option<PathBuf>,
+    /// The layer of a copy-on-write workspace.
+    pub layer: Option<LayerPlace>,
     /// HOME kept by a session; otherwise HOME is scratch.
     pub home: Option<PathBuf>,
     /// HOME, as a guest path.
@@ -94,6 +95,27 @@ pub struct Placement {
     pub caches: Vec<(PathBuf, PathBuf)>,
     /// Read-only toolchain roots, seen at the same path as on the host.
     pub toolchains: Vec<PathBuf>,
+}
+
+/// Where the layer of a copy-on-write workspace is.
+#[derive(Clone, Debug)]
+pub struct LayerPlace {
+    pub folder: PathBuf,
+    pub disk: LayerDisk,
+}
+
+/// What the layer's `upper` and `work` lie on, which decides what can hold the disk limit.
+#[derive(Clone, Debug)]
+pub enum LayerDisk {
+    /// A file system of their own, of so many bytes: it has no more room than that.
+    Image {
+        bytes: u64,
+        /// Its root, mounted nowhere, to be put onto the layer's folder in a namespace of the launch.
+        /// `None` where a plan is only looked at.
+        mount: Option<Arc<OwnedFd>>,
+    },
+    /// The layer's folder itself, on the file system that it is on; and why it has none of its own.
+    Folder { why: String },
 }
 
 /// The ends of a command's streams that belong to the guest.

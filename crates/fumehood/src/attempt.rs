@@ -5,7 +5,7 @@
 
 use crate::backends;
 use crate::refusal::Refusal;
-use fumehood_backend::Placement;
+use fumehood_backend::{LayerDisk, LayerPlace, Placement};
 use fumehood_model::enforcement::Enforcement;
 use fumehood_model::envelope::{Defaults, Envelope, EnvelopeSpec};
 use fumehood_model::id::TaskId;
@@ -76,7 +76,10 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
     let placement = Placement {
         id: new_id()?,
         shared: state.root().join("shared"),
-        layer: trial.map(|trial| trial.0.join("layer")),
+        layer: trial.map(|trial| LayerPlace {
+            folder: trial.0.join("layer"),
+            disk: LayerDisk::Folder { why: "a trial".to_owned() },
+        }),
         home: None,
         home_at: PathBuf::from("/home/user"),
         caches: Vec::new(),
@@ -101,7 +104,7 @@ struct Trial(PathBuf);
 
 impl Trial {
     fn new(state: &State) -> Result<Self, Refusal> {
-        let folder = state.root().join(format!("doctor-{}", new_id()?));
+        let folder = state.layers().join(format!("doctor-{}", new_id()?));
         let made = Self(folder);
         for part in ["workspace", "layer/upper", "layer/work"] {
             make(&made.0.join(part))?;

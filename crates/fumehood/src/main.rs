@@ -19,6 +19,7 @@ mod paths;
 mod prepare;
 mod refusal;
 mod remedies;
+mod scope;
 mod screen;
 mod spec;
 mod tasks;

@@ -37,7 +37,7 @@ pub(crate) fn with_layer(state: &State, typed: Option<&str>) -> Result<TaskId, R
         "no run left changes to look at",
         "a run with `--workspace DIR` leaves them where it changed something",
     );
-    pick(&state.root().join("layers"), "", typed, nothing)
+    pick(&state.layers(), "", typed, nothing)
 }
 
 /// The task that has a record.

@@ -40,10 +40,9 @@ pub(crate) fn collect(
     places: &Places,
     instance: &mut dyn Instance,
     watched: Watched,
-    born: Instant,
     log: &mut TaskLog,
 ) -> Finished {
-    let Watched { ending, mut hits, cpu_ms, streams } = watched;
+    let Watched { ending, mut hits, cpu_ms, born, streams } = watched;
     let meters = instance.meters();
     let bytes = |flow: &Option<Flow>| flow.as_ref().map_or(0, |flow| flow.bytes);
     let usage = Usage {

@@ -56,6 +56,8 @@ pub(crate) struct Watched {
     pub(crate) ending: Ending,
     pub(crate) hits: Vec<Hit>,
     pub(crate) cpu_ms: u64,
+    /// When the exec was asked for.
+    pub(crate) born: Instant,
     pub(crate) streams: Streams,
 }
 
@@ -140,7 +142,7 @@ impl<'a> Keeper<'a> {
         self.deliver_rest()?;
         self.raw = None;
         let ending = self.conclude();
-        Ok(Watched { ending, hits: self.hits, cpu_ms: self.cpu_ms, streams: self.streams })
+        Ok(Watched { ending, hits: self.hits, cpu_ms: self.cpu_ms, born: self.born, streams: self.streams })
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -302,6 +304,9 @@ impl<'a> Keeper<'a> {
         if last.disk_full || matches!(outcome, Outcome::Ended(WaitStatus::Signalled(SIGXFSZ))) {
             let what = if last.disk_full { "no room left" } else { "one file reached the file size limit" };
             self.hit(HitKind::DiskFull, what, 1);
+        }
+        if self.meter.layer_full {
+            self.hit(HitKind::DiskFull, "the workspace's layer", 1);
         }
         let died = matches!(
             outcome,

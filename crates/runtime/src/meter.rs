@@ -3,14 +3,19 @@
 use fumehood_backend::{Instance, Meters};
 use fumehood_model::ending::Ending;
 use fumehood_model::envelope::Resources;
+use fumehood_sys::host;
 use std::collections::VecDeque;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const MEMORY_EVERY: Duration = Duration::from_millis(50);
 const DISK_EVERY: Duration = Duration::from_secs(1);
 /// A look at a large layer may take long; at most this part of the time is spent on looking.
 const DISK_SHARE: u32 = 20;
+/// A file system keeps a few blocks for what it writes about files; nobody else gets the last ones.
+const FULL_BYTES: u64 = 32 << 10;
 
 /// A limit that was passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +24,28 @@ pub(crate) enum Excess {
     Disk { limit_bytes: u64, peak_bytes: u64 },
 }
 
+/// What a sandbox writes to on disk.
+#[derive(Debug)]
+pub(crate) enum Written {
+    Nothing,
+    /// A folder on the host's file system, whose bytes are watched.
+    Folder(PathBuf),
+    /// A file system of the layer's own, which holds its limit; and whether it is larger than what is
+    /// allowed now, so that its bytes are watched too.
+    Image {
+        mount: Arc<OwnedFd>,
+        larger: bool,
+    },
+}
+
 /// When to look next, and at what.
 #[derive(Debug)]
 pub(crate) struct Meter {
     memory_limit: u64,
     disk_limit: u64,
-    /// The folder whose bytes are watched.
-    layer: Option<PathBuf>,
+    written: Written,
+    /// Whether the layer was seen without room.
+    pub(crate) layer_full: bool,
     next_memory: Option<Instant>,
     next_disk: Option<Instant>,
     peak_bytes: u64,
@@ -50,14 +70,15 @@ impl Excess {
 
 impl Meter {
     /// Watches nothing that the kernel holds.
-    pub(crate) fn new(limits: &Resources, watch_memory: bool, layer: Option<PathBuf>) -> Self {
+    pub(crate) fn new(limits: &Resources, watch_memory: bool, written: Written) -> Self {
         let now = Instant::now();
         Self {
             memory_limit: limits.memory_bytes,
             disk_limit: limits.disk_bytes,
             next_memory: watch_memory.then(|| now + MEMORY_EVERY),
-            next_disk: layer.is_some().then(|| now + DISK_EVERY),
-            layer,
+            next_disk: (!matches!(written, Written::Nothing)).then(|| now + DISK_EVERY),
+            written,
+            layer_full: false,
             peak_bytes: 0,
         }
     }
@@ -78,7 +99,7 @@ impl Meter {
             }
         }
         if self.next_disk.is_some_and(|at| now >= at) {
-            let used = self.layer.as_ref().map_or(0, |layer| bytes_beneath(layer.clone()));
+            let used = self.written_bytes();
             self.next_disk = Some(Instant::now() + DISK_EVERY.max(now.elapsed() * DISK_SHARE));
             if used > self.disk_limit {
                 return Some(Excess::Disk { limit_bytes: self.disk_limit, peak_bytes: used });
@@ -87,9 +108,25 @@ impl Meter {
         None
     }
 
+    /// Bytes that count against the limit; notices a layer without room.
+    fn written_bytes(&mut self) -> u64 {
+        match &self.written {
+            Written::Nothing => 0,
+            Written::Folder(folder) => bytes_beneath(folder.clone()),
+            Written::Image { mount, larger } => {
+                let Some(room) = host::room(mount.as_raw_fd()) else { return 0 };
+                self.layer_full |= room.free_bytes < FULL_BYTES || room.free_files == 0;
+                if *larger { room.used_bytes } else { 0 }
+            }
+        }
+    }
+
     /// The last reading. A watched sandbox is gone by now; what was seen of it stays.
     pub(crate) fn last(&mut self, instance: &mut dyn Instance) -> Meters {
         let meters = instance.meters();
+        if let Written::Image { .. } = self.written {
+            let _ = self.written_bytes();
+        }
         self.peak_bytes = self.peak_bytes.max(meters.peak_memory_bytes.unwrap_or(0));
         meters
     }

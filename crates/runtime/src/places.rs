@@ -1,10 +1,11 @@
 //! Where on the host the parts of a run are: its layer, its session's HOME, its caches.
 
+use crate::files::disk::{Disk, NoDisk};
 use crate::files::layer::{Layer, LayerError};
 use crate::finish::Finished;
 use crate::run::RunRequest;
 use crate::state::State;
-use fumehood_backend::Placement;
+use fumehood_backend::{LayerDisk, LayerPlace, Placement};
 use fumehood_model::envelope::{Cache, Cleanup, Envelope, WorkspaceMode};
 use fumehood_model::id::TaskId;
 use fumehood_model::report::Changes;
@@ -12,8 +13,10 @@ use fumehood_sys::dirfd::DirHandle;
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The places of one run.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ impl Places {
         Placement {
             id: TaskId::new(0, 0),
             shared: state.shared(),
-            layer: None,
+            layer: imagined_layer(state, &request.envelope),
             home: None,
             home_at: request.home_at.clone(),
             caches: Vec::new(),
@@ -65,6 +68,14 @@ impl Places {
     pub(crate) fn give_back(&self) {
         if let Some(layer) = &self.own_layer {
             let _ = remove_layer(layer);
+        }
+    }
+
+    /// The root of the layer's own file system.
+    pub(crate) fn disk(&self) -> Option<Arc<OwnedFd>> {
+        match &self.placement.layer.as_ref()?.disk {
+            LayerDisk::Image { mount, .. } => mount.clone(),
+            LayerDisk::Folder { .. } => None,
         }
     }
 
@@ -88,17 +99,17 @@ impl Places {
         if let Some(home) = &home {
             make_folder(home, owner)?;
         }
-        let (layer, layer_path) = layer(state, id, envelope, session.as_ref())?.unzip();
+        let (layer, layer_place) = layer(state, id, envelope, session.as_ref())?.unzip();
+        let own_layer = layer_place.as_ref().filter(|_| session.is_none()).map(|layer| layer.folder.clone());
         let placement = Placement {
             id: id.clone(),
             shared: state.shared(),
-            layer: layer_path.clone(),
+            layer: layer_place,
             home,
             home_at: request.home_at.clone(),
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
         };
-        let own_layer = layer_path.filter(|_| session.is_none());
         Ok(Self { placement, layer, own_layer })
     }
 }
@@ -109,7 +120,7 @@ fn layer(
     id: &TaskId,
     envelope: &Envelope,
     session: Option<&(&String, PathBuf)>,
-) -> Result<Option<(Layer, PathBuf)>, PlaceError> {
+) -> Result<Option<(Layer, LayerPlace)>, PlaceError> {
     let workspace = envelope.filesystem().workspace.as_ref();
     let Some(workspace) = workspace.filter(|workspace| workspace.mode == WorkspaceMode::CopyOnWrite) else {
         return Ok(None);
@@ -123,15 +134,47 @@ fn layer(
     if let Some((name, _)) = session.filter(|_| path.join("meta.json").exists()) {
         let layer = Layer::open_in(open(&path)?, name).map_err(PlaceError::Layer)?;
         return match layer.workspace() {
-            Ok(_) => Ok(Some((layer, path))),
+            Ok(_) => {
+                let disk = disk_of(&layer, None)?;
+                Ok(Some((layer, LayerPlace { folder: path, disk })))
+            }
             Err(_) => {
                 Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace: layer.meta.workspace() })
             }
         };
     }
     make_folder(&path, None)?;
-    let layer = Layer::create_in(open(&path)?, id, &workspace.source, &source).map_err(PlaceError::Layer)?;
-    Ok(Some((layer, path)))
+    let dir = open(&path)?;
+    let (disk, refused) = match Disk::make(&dir, &state.shared(), envelope.resources().disk_bytes) {
+        Ok(disk) => (Some(disk), None),
+        Err(refused) => (None, Some(refused)),
+    };
+    let layer = Layer::create_on((dir, disk), id, &workspace.source, &source).map_err(PlaceError::Layer)?;
+    let disk = disk_of(&layer, refused)?;
+    Ok(Some((layer, LayerPlace { folder: path, disk })))
+}
+
+/// What an open layer lies on; `refused` says why it is not a file system of its own.
+fn disk_of(layer: &Layer, refused: Option<NoDisk>) -> Result<LayerDisk, PlaceError> {
+    Ok(match layer.disk().map_err(PlaceError::Layer)? {
+        Some((bytes, mount)) => LayerDisk::Image { bytes, mount: Some(mount) },
+        None => LayerDisk::Folder {
+            why: refused
+                .map_or_else(|| "the session began without".to_owned(), |refused| refused.to_string()),
+        },
+    })
+}
+
+/// What a layer of that envelope would lie on.
+fn imagined_layer(state: &State, envelope: &Envelope) -> Option<LayerPlace> {
+    let workspace = envelope.filesystem().workspace.as_ref()?;
+    (workspace.mode == WorkspaceMode::CopyOnWrite).then(|| {
+        let disk = match Disk::foresee(&state.shared(), envelope.resources().disk_bytes) {
+            Ok(bytes) => LayerDisk::Image { bytes, mount: None },
+            Err(refused) => LayerDisk::Folder { why: refused.to_string() },
+        };
+        LayerPlace { folder: PathBuf::new(), disk }
+    })
 }
 
 /// Host folder and guest path of each cache. One per project and kind: nothing that one project's code

@@ -18,8 +18,9 @@ use fumehood_sys::dirfd::DirHandle;
 use fumehood_sys::process::{self, Forked};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What is to be removed, or synced, for one task.
 #[derive(Clone, Debug)]
@@ -28,6 +29,8 @@ pub(crate) struct Estate<'a> {
     pub(crate) id: &'a TaskId,
     /// The layer of this run alone; a session's is never removed.
     pub(crate) layer: Option<PathBuf>,
+    /// The root of the layer's own file system, which the reaper is the last to hold.
+    pub(crate) disk: Option<Arc<OwnedFd>>,
     pub(crate) records: PathBuf,
     pub(crate) layers: PathBuf,
 }
@@ -50,8 +53,11 @@ impl Reaper {
             Forked::Parent { .. } => Ok(Self { pipe: write.into() }),
             Forked::Child => {
                 drop(write);
-                // Descriptors of the keeper are numbers here; none is used but the pipe.
-                process::close_all_but(&[read.as_raw_fd()]);
+                // Descriptors of the keeper are numbers here; none is used but the pipe and the layer.
+                let disk = estate.disk.as_ref().map(|disk| disk.as_raw_fd());
+                let mut kept: Vec<_> = disk.into_iter().chain([read.as_raw_fd()]).collect();
+                kept.sort_unstable();
+                process::close_all_but(&kept);
                 live(estate, read.into());
                 process::exit_now(0)
             }
@@ -84,7 +90,7 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     } else {
         let _ = write_lost(estate);
         if let Some(layer) = &estate.layer {
-            forget_if_unchanged(layer);
+            forget_if_unchanged(layer, estate.disk.as_deref());
         }
     }
     sweep(estate);
@@ -128,7 +134,8 @@ fn sweep(estate: &Estate<'_>) {
             )
         });
         if dead && is_old(&layer) {
-            forget_if_unchanged(&layer.path());
+            // One with a file system of its own is not looked into here, and kept.
+            forget_if_unchanged(&layer.path(), None);
         }
     }
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
@@ -147,9 +154,10 @@ fn sync(records: &Path, id: &TaskId) {
 }
 
 /// A killed run keeps what it changed, for its owner to look at; a layer without changes is nothing.
-fn forget_if_unchanged(layer: &Path) {
-    let empty = std::fs::read_dir(layer.join("upper")).is_ok_and(|mut entries| entries.next().is_none());
-    if empty {
+fn forget_if_unchanged(layer: &Path, disk: Option<&OwnedFd>) {
+    let parts = disk.map_or_else(|| DirHandle::open(layer), |disk| disk.try_clone().map(DirHandle::from));
+    let upper = parts.and_then(|parts| parts.sub(Path::new("upper")));
+    if upper.and_then(|upper| upper.list()).is_ok_and(|mut entries| entries.next().is_none()) {
         let _ = crate::places::remove_layer(layer);
     }
 }

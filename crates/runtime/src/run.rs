@@ -3,16 +3,16 @@
 use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
-use crate::meter::Meter;
+use crate::meter::{Meter, Written};
 use crate::places::Places;
 use crate::reaper::{Estate, Reaper};
 use crate::state::State;
 use crate::streams::{Allowance, Flow, Sink};
 use fumehood_audit::{TaskLog, os_text};
-use fumehood_backend::{Backend, GuestStdio, Instance, LaunchError};
+use fumehood_backend::{Backend, GuestStdio, Instance, LaunchError, LayerDisk};
 use fumehood_model::ending::{Ending, Hit};
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
-use fumehood_model::envelope::{Envelope, WorkspaceMode};
+use fumehood_model::envelope::Envelope;
 use fumehood_model::event::Event;
 use fumehood_model::exec::ExecRequest;
 use fumehood_model::id::TaskId;
@@ -23,6 +23,7 @@ use std::error::Error;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 /// Everything that one run needs to know.
@@ -55,17 +56,14 @@ struct Attempt<'a> {
     state: &'a State,
     request: &'a RunRequest,
     id: TaskId,
-    born: Instant,
     enforcement: Enforcement,
 }
 
 /// Runs one command and answers with the whole truth about it. A failure before the command started
 /// is an ending too (`not_started`), so there is no error beside the report.
 pub fn run(backend: &dyn Backend, state: &State, request: RunRequest) -> RunReport {
-    let born = Instant::now();
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
-    let mut attempt =
-        Attempt { backend, state, request: &request, id, born, enforcement: Enforcement::default() };
+    let mut attempt = Attempt { backend, state, request: &request, id, enforcement: Enforcement::default() };
     let finished = attempt.go().unwrap_or_else(Finished::not_started);
     let Attempt { id, enforcement, .. } = attempt;
     finished.report(id, request.choice.clone(), enforcement)
@@ -118,13 +116,15 @@ impl Attempt<'_> {
                 let keeper = Keeper::new(instance.as_mut(), &signals, streams, self.meter(&places));
                 let watched = keeper.keep(self.request.envelope.resources().timeout);
                 let watched = watched.map_err(|error| broken("wait for the sandbox", &error))?;
-                finish::collect(self.request, &places, instance.as_mut(), watched, self.born, &mut log)
+                finish::collect(self.request, &places, instance.as_mut(), watched, &mut log)
             }
             Err(ending) => Finished::not_started(ending),
         };
         finished.close(log, unix_millis()).map_err(|error| failed(&error))?;
         drop(lock);
         places.settle(&self.request.envelope, &finished);
+        // The reaper is the last to hold the layer's file system, and waits for what it writes out.
+        drop(places);
         if !reaper.done() {
             // Without a reaper it is for us to wait until everything is gone.
             let _ = self.backend.reap(&self.id);
@@ -176,6 +176,7 @@ impl Attempt<'_> {
             backend: self.backend,
             id: &self.id,
             layer: places.own_layer.clone(),
+            disk: places.disk(),
             records: self.state.records(),
             layers: self.state.layers(),
         }
@@ -203,18 +204,18 @@ impl Attempt<'_> {
                 .iter()
                 .any(|m| m.name == name && m.strength == Strength::Watch)
         };
-        let workspace = envelope.filesystem().workspace.as_ref();
-        let written = match workspace.map(|workspace| workspace.mode) {
-            Some(WorkspaceMode::CopyOnWrite) => {
-                places.placement.layer.as_ref().map(|layer| layer.join("upper"))
+        let written = match places.placement.layer.as_ref().map(|layer| (&layer.disk, &layer.folder)) {
+            Some((LayerDisk::Image { mount: Some(mount), .. }, _)) => {
+                Written::Image { mount: Arc::clone(mount), larger: watched("byte-watch") }
             }
-            Some(WorkspaceMode::ReadWrite | WorkspaceMode::ReadOnly) | None => None,
+            Some((LayerDisk::Folder { .. }, folder)) if watched("byte-watch") => {
+                Written::Folder(folder.join("upper"))
+            }
+            Some((LayerDisk::Image { mount: None, .. } | LayerDisk::Folder { .. }, _)) | None => {
+                Written::Nothing
+            }
         };
-        Meter::new(
-            envelope.resources(),
-            watched("resident-memory-watch"),
-            written.filter(|_| watched("byte-watch")),
-        )
+        Meter::new(envelope.resources(), watched("resident-memory-watch"), written)
     }
 }
 

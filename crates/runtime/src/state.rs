@@ -6,30 +6,34 @@
 //! caches/KEY/          one per project and kind    shared/      host-made parts and mount points
 //! trusted.json         pinned fumehood.toml files
 //! ```
+//!
+//! An overlay takes no other overlay's layer. Where the folder is itself on one, as in most containers,
+//! and layers have no file system of their own (`files::disk`), `layers` and `sessions` are in memory,
+//! in `/dev/shm/fumehood-UID/KEY`: made, owned and judged the same.
 
+use crate::files::disk::Disk;
 use fumehood_sys::host;
-use std::fs::{self, DirBuilder};
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 /// Made in this order, so that the last one being there means that all are.
-const FOLDERS: [&str; 9] = [
-    "records",
-    "layers",
-    "sessions",
-    "caches",
-    "shared",
-    "shared/root",
-    "shared/lower",
-    "shared/layer",
-    "shared/empty",
-];
+const FOLDERS: [&str; 7] =
+    ["records", "caches", "shared", "shared/root", "shared/lower", "shared/layer", "shared/empty"];
+
+/// Those that hold layers, in the same order.
+const LAYERED: [&str; 2] = ["layers", "sessions"];
+const MEMORY: &str = "/dev/shm";
 
 /// A state folder that was found to be ours.
 #[derive(Clone, Debug)]
 pub struct State {
     root: PathBuf,
+    /// Where `layers` and `sessions` are.
+    layered: PathBuf,
 }
 
 /// Why a folder can not hold state.
@@ -50,23 +54,22 @@ pub enum StateError {
 impl State {
     /// Opens, and makes where it is missing, the folder at `root`.
     pub fn open(root: PathBuf) -> Result<Self, StateError> {
-        let failed = |source| StateError::Io { path: root.clone(), source };
-        match fs::symlink_metadata(&root) {
-            Ok(meta) => judge(&root, &meta)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if let Some(parent) = root.parent() {
-                    DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed)?;
-                }
-                make(&root).map_err(failed)?;
-                judge(&root, &fs::symlink_metadata(&root).map_err(failed)?)?;
+        if let Some(parent) = root.parent().filter(|_| fs::symlink_metadata(&root).is_err()) {
+            let failed = |source| StateError::Io { path: root.clone(), source };
+            DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(failed)?;
+        }
+        own(&root)?;
+        fill(&root, &FOLDERS)?;
+        let layered = match in_memory(&root) {
+            None => root.clone(),
+            Some((ours, layered)) => {
+                own(&ours)?;
+                own(&layered)?;
+                layered
             }
-            Err(source) => return Err(failed(source)),
-        }
-        let state = Self { root: root.clone() };
-        if fs::symlink_metadata(state.shared().join("empty")).is_err() {
-            FOLDERS.iter().try_for_each(|folder| make(&root.join(folder))).map_err(failed)?;
-        }
-        Ok(state)
+        };
+        fill(&layered, &LAYERED)?;
+        Ok(Self { root, layered })
     }
 
     /// The folder itself.
@@ -81,12 +84,12 @@ impl State {
 
     /// Where the layers of copy-on-write runs are.
     pub fn layers(&self) -> PathBuf {
-        self.root.join("layers")
+        self.layered.join("layers")
     }
 
     /// Where sessions keep their layer and HOME.
     pub fn sessions(&self) -> PathBuf {
-        self.root.join("sessions")
+        self.layered.join("sessions")
     }
 
     /// Where caches are.
@@ -98,6 +101,37 @@ impl State {
     pub fn shared(&self) -> PathBuf {
         self.root.join("shared")
     }
+}
+
+/// The caller's folder in memory and the one of this state folder in it, where layers must be there.
+fn in_memory(root: &Path) -> Option<(PathBuf, PathBuf)> {
+    let folder = File::open(root).ok()?;
+    if !host::is_overlay(folder.as_raw_fd()) || Disk::possible().is_ok() {
+        return None;
+    }
+    let whole = fs::canonicalize(root).ok()?;
+    let hash = Sha256::digest(whole.as_os_str().as_encoded_bytes());
+    let key: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let ours = Path::new(MEMORY).join(format!("fumehood-{}", host::euid()));
+    let layered = ours.join(key);
+    Some((ours, layered))
+}
+
+/// Makes a folder where it is missing, and refuses one that others could have made.
+fn own(path: &Path) -> Result<(), StateError> {
+    let failed = |source| StateError::Io { path: path.to_owned(), source };
+    make(path).map_err(failed)?;
+    judge(path, &fs::symlink_metadata(path).map_err(failed)?)
+}
+
+/// Makes what is missing in a folder of ours.
+fn fill(root: &Path, folders: &[&str]) -> Result<(), StateError> {
+    let last = folders.last().map(|last| fs::symlink_metadata(root.join(last)));
+    if last.is_some_and(|last| last.is_ok()) {
+        return Ok(());
+    }
+    let failed = |source| StateError::Io { path: root.to_owned(), source };
+    folders.iter().try_for_each(|folder| make(&root.join(folder))).map_err(failed)
 }
 
 fn judge(path: &Path, meta: &fs::Metadata) -> Result<(), StateError> {

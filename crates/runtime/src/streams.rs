@@ -232,7 +232,7 @@ mod tests {
         let (from, feed) = pipe(true).unwrap();
         let (mut out, to) = pipe(false).unwrap();
         fumehood_sys::process::set_nonblocking(&to, true).unwrap();
-        let sent: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
+        let sent: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let whole = sent.clone();
         let writer = std::thread::spawn(move || File::from(feed).write_all(&whole));
         let mut flow = Flow::new(from, Sink::Free(to.into()));

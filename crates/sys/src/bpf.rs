@@ -291,7 +291,7 @@ mod tests {
             _ => {
                 let at = offset - OFFSET_ARGUMENTS;
                 let whole = arguments[(at / 8) as usize];
-                if at % 8 == 0 { whole as u32 } else { (whole >> 32) as u32 }
+                if at.is_multiple_of(8) { whole as u32 } else { (whole >> 32) as u32 }
             }
         };
         let (mut at, mut accumulator) = (0_usize, 0_u32);

@@ -71,7 +71,16 @@ impl DirHandle {
     /// It never waits (a pipe put in the file's place answers at once) and answers `InvalidInput`
     /// when the object on the handle is not a regular file.
     pub fn read(&self, path: &Path) -> io::Result<(FileHandle, Stat)> {
-        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+        self.regular(path, libc::O_RDONLY)
+    }
+
+    /// As [`DirHandle::read`], to write in place too.
+    pub fn update(&self, path: &Path) -> io::Result<(FileHandle, Stat)> {
+        self.regular(path, libc::O_RDWR)
+    }
+
+    fn regular(&self, path: &Path, access: libc::c_int) -> io::Result<(FileHandle, Stat)> {
+        let flags = access | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
         let file = FileHandle(File::from(self.resolve(path, flags, 0)?));
         let stat = file.stat()?;
         match stat.kind {

@@ -4,9 +4,18 @@ use crate::raw::syscall;
 use std::fs::{File, Metadata};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+/// What is left and what is taken of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub free_bytes: u64,
+    pub used_bytes: u64,
+    /// Files that can still be made.
+    pub free_files: u64,
+}
 
 /// The effective uid.
 pub fn euid() -> u32 {
@@ -80,11 +89,34 @@ pub fn coarse_time() -> u64 {
 }
 
 /// Free blocks of the file system that a descriptor is on, as an unprivileged writer sees them.
-pub fn free_blocks(file: std::os::fd::RawFd) -> Option<u64> {
+pub fn free_blocks(file: RawFd) -> Option<u64> {
+    file_system(file).map(|stat| stat.f_bavail)
+}
+
+/// Room of the file system that a descriptor is on, as an unprivileged writer sees it.
+pub fn room(file: RawFd) -> Option<Room> {
+    let stat = file_system(file)?;
+    let unit = u64::try_from(stat.f_frsize).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(unit);
+    Some(Room {
+        free_bytes: bytes(stat.f_bavail),
+        used_bytes: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)),
+        free_files: stat.f_ffree,
+    })
+}
+
+/// Whether a descriptor is on an overlay, which can not hold the layer of another one.
+pub fn is_overlay(file: RawFd) -> bool {
+    // `include/uapi/linux/magic.h`
+    const OVERLAYFS_SUPER_MAGIC: i64 = 0x794C_7630;
+    file_system(file).is_some_and(|stat| i64::from(stat.f_type) == OVERLAYFS_SUPER_MAGIC)
+}
+
+fn file_system(file: RawFd) -> Option<libc::statfs64> {
     let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
     let arguments = [crate::raw::fd(file), stat.as_mut_ptr() as usize, 0, 0, 0, 0];
     // SAFETY: `stat` has room for the answer.
     unsafe { syscall(libc::SYS_fstatfs, arguments) }.ok()?;
     // SAFETY: filled by the call.
-    Some(unsafe { stat.assume_init() }.f_bavail)
+    Some(unsafe { stat.assume_init() })
 }

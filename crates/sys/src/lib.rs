@@ -7,12 +7,20 @@
 //! `execve`. They allocate nothing, take no lock and call nothing but the kernel; that is why all
 //! they need is prepared beforehand in a [`launch::Program`].
 
+#![expect(
+    clippy::cast_sign_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "system call arguments are machine words: descriptors, flags and sizes are cast to and from them"
+)]
+
 pub mod bpf;
 pub mod dirfd;
 pub mod host;
 pub mod idmap;
 pub mod landlock;
 pub mod launch;
+pub mod loopdev;
 pub mod memfd;
 pub mod notify;
 pub mod poll;

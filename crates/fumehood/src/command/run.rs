@@ -5,7 +5,7 @@ use crate::after::{self, Circumstances};
 use crate::backends::Early;
 use crate::prepare::{Prepared, prepare};
 use crate::refusal::Refusal;
-use crate::{explain, screen, tasks, usage};
+use crate::{explain, scope, screen, tasks, usage};
 use fumehood_model::code::{NOT_STARTED, exit_code};
 use fumehood_model::ending::Ending;
 use fumehood_model::report::RunReport;
@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    scope::enter(&words);
     let early = Early::start();
     let json = json_is_asked(&words);
     let outcome = match usage::parse::<RunArguments>("run", words) {

@@ -4,10 +4,13 @@
 //! ID/meta.json     what it lies over, and since when     ID/upper   what the sandbox wrote
 //! ID/journal.jsonl an application under way              ID/work    the overlay's own
 //! ```
+//!
+//! Where it has a file system of its own (`files::disk`), `upper` and `work` lie in `ID/disk.img`.
 
 use super::Record;
 use super::changes::{self, ChangeList, ReadError, ReadLimits};
 use super::discard::remove_tree;
+use super::disk::{Disk, IMAGE};
 use super::text::{escape_path, unescape_path};
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
@@ -15,7 +18,9 @@ use fumehood_sys::dirfd::{DirHandle, DirLock, RenameMode, Stat, Time, is_root};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The only form of `meta.json` so far.
 const VERSION: u32 = 1;
@@ -46,6 +51,7 @@ pub struct LayerMeta {
 #[derive(Debug)]
 pub struct Layer {
     dir: DirHandle,
+    disk: Option<Disk>,
     pub meta: LayerMeta,
 }
 
@@ -133,12 +139,13 @@ impl Layer {
 
     /// Starts the layer anew, empty and as of now: what a session does once its layer was applied.
     pub fn renew(self, source: &DirHandle) -> Result<Self, LayerError> {
-        let Self { dir, meta } = self;
+        let Self { dir, disk, meta } = self;
+        let failed = |source| LayerError::Make { name: meta.task.to_string(), source };
+        let parts = parts(&dir, disk.as_ref()).map_err(failed)?;
         for part in [UPPER, WORK] {
-            remove_tree(&dir, OsStr::new(part))
-                .map_err(|source| LayerError::Make { name: meta.task.to_string(), source })?;
+            remove_tree(&parts, OsStr::new(part)).map_err(failed)?;
         }
-        Self::create_in(dir, &meta.task, &meta.workspace(), source)
+        Self::create_on((dir, disk), &meta.task, &meta.workspace(), source)
     }
 
     /// As [`Layer::create`], in an open folder that a session keeps.
@@ -148,14 +155,25 @@ impl Layer {
         workspace: &Path,
         source: &DirHandle,
     ) -> Result<Self, LayerError> {
+        Self::create_on((dir, None), task, workspace, source)
+    }
+
+    /// As [`Layer::create_in`], on a file system of its own that was made in the folder.
+    pub fn create_on(
+        (dir, disk): (DirHandle, Option<Disk>),
+        task: &TaskId,
+        workspace: &Path,
+        source: &DirHandle,
+    ) -> Result<Self, LayerError> {
         let failed = |source| LayerError::Make { name: task.to_string(), source };
         let over = source.stat().map_err(failed)?;
+        let parts = parts(&dir, disk.as_ref()).map_err(failed)?;
         for part in [UPPER, WORK] {
-            make_part(&dir, OsStr::new(part), &over).map_err(failed)?;
+            make_part(&parts, OsStr::new(part), &over).map_err(failed)?;
         }
         // The stamp of a new object is the clock that the host's later changes are stamped with;
         // no other clock is exactly that one.
-        let started = dir.stat_at(OsStr::new(WORK)).map_err(failed)?.ctime;
+        let started = parts.stat_at(OsStr::new(WORK)).map_err(failed)?.ctime;
         let meta = LayerMeta {
             version: VERSION,
             task: task.clone(),
@@ -167,7 +185,8 @@ impl Layer {
         };
         let text = serde_json::to_vec(&meta).map_err(|error| failed(error.into()))?;
         write_whole(&dir, OsStr::new(META), &text).map_err(failed)?;
-        Ok(Self { dir, meta })
+        drop(parts);
+        Ok(Self { dir, disk, meta })
     }
 
     /// Opens `layers/NAME`.
@@ -190,12 +209,21 @@ impl Layer {
             let what = format!("version {} is not one this program knows", meta.version);
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, what)));
         }
-        Ok(Self { dir, meta })
+        let disk = Disk::find(&dir).map_err(failed)?;
+        Ok(Self { dir, disk, meta })
     }
 
     /// The layer's own folder.
     pub const fn dir(&self) -> &DirHandle {
         &self.dir
+    }
+
+    /// The size of its own file system, and that file system's root, mounted nowhere. `None` where it lies on
+    /// the host's.
+    pub fn disk(&self) -> Result<Option<(u64, Arc<OwnedFd>)>, LayerError> {
+        let failed = |source| LayerError::Part { part: IMAGE, source };
+        let mounted = |disk: &Disk| disk.mount(&self.dir).map(|mount| (disk.bytes(), Arc::clone(mount)));
+        self.disk.as_ref().map(mounted).transpose().map_err(failed)
     }
 
     /// What the sandbox wrote.
@@ -209,7 +237,9 @@ impl Layer {
     }
 
     fn part(&self, part: &'static str) -> Result<DirHandle, LayerError> {
-        self.dir.sub(Path::new(part)).map_err(|source| LayerError::Part { part, source })
+        parts(&self.dir, self.disk.as_ref())
+            .and_then(|parts| parts.sub(Path::new(part)))
+            .map_err(|source| LayerError::Part { part, source })
     }
 
     /// Takes the layer until the lock is dropped. A run holds it, and so does whoever applies or removes
@@ -259,6 +289,14 @@ pub fn discard(layers: &DirHandle, task: &TaskId, record: &mut Record<'_>) -> Re
     };
     record(&Event::LayerDiscarded {}).map_err(failed)?;
     remove_tree(layers, OsStr::new(task.as_str())).map_err(failed)
+}
+
+/// The folder of `upper` and `work`.
+fn parts(dir: &DirHandle, disk: Option<&Disk>) -> io::Result<DirHandle> {
+    match disk {
+        None => dir.sub(Path::new("")),
+        Some(disk) => disk.root(dir),
+    }
 }
 
 fn make_part(dir: &DirHandle, name: &OsStr, over: &Stat) -> io::Result<()> {

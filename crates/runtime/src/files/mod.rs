@@ -15,6 +15,7 @@ pub mod changes;
 pub mod collect;
 pub mod diff;
 pub mod discard;
+pub mod disk;
 pub mod layer;
 mod lines;
 pub mod text;

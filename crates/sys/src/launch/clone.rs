@@ -56,8 +56,15 @@ pub(super) fn vm_child(
 #[derive(Debug)]
 pub(super) struct Companion<T> {
     pidfd: OwnedFd,
-    shared: Box<(T, fn(&T))>,
+    shared: Box<Life<T>>,
     _stack: Vec<u8>,
+}
+
+/// What a companion works on, and its work.
+#[derive(Debug)]
+struct Life<T> {
+    shared: T,
+    work: fn(&T),
 }
 
 /// Starts `work` on `shared` in a companion.
@@ -66,18 +73,18 @@ pub(super) struct Companion<T> {
 /// its own, and must not meet the allocator.
 pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companion<T>> {
     extern "C" fn main<T>(argument: *const libc::c_void) -> ! {
-        // SAFETY: `companion` passes a pointer to the pair that `Companion` keeps until the child is gone.
-        let pair = unsafe { &*argument.cast::<(T, fn(&T))>() };
-        (pair.1)(&pair.0);
+        // SAFETY: `companion` passes a pointer to what `Companion` keeps until the child is gone.
+        let life = unsafe { &*argument.cast::<Life<T>>() };
+        (life.work)(&life.shared);
         exit(0)
     }
     let mut stack = vec![0_u8; STACK_BYTES];
-    let shared = Box::new((shared, work));
+    let shared = Box::new(Life { shared, work });
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD;
     let args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);
     let mask = crate::process::block_all_signals();
-    // SAFETY: `args` outlives the call; stack and pair live in the `Companion`, which waits for the
+    // SAFETY: `args` outlives the call; stack and life are in the `Companion`, which waits for the
     // child before it lets go of them; `main` never returns.
     let result = unsafe { clone3_on_stack(&args, main::<T>, std::ptr::from_ref(&*shared).cast()) };
     crate::process::restore_signals(&mask);
@@ -94,7 +101,7 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
 impl<T> Companion<T> {
     /// What both sides see.
     pub(super) fn shared(&self) -> &T {
-        &self.shared.0
+        &self.shared.shared
     }
 }
 

@@ -19,6 +19,7 @@ mod op;
 
 pub use beside::Beside;
 pub use enclose::enclose;
+pub(crate) use mount::detached;
 pub use op::{Attributes, Op, Owner, Program, Root};
 
 use crate::raw::Errno;

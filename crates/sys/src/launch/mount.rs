@@ -4,7 +4,7 @@ use super::node;
 use super::op::{Attributes, Owner, Root};
 use crate::raw::{self, CWD, EMPTY, Errno, Result, fd, ptr, syscall};
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 
 // `include/uapi/linux/mount.h`
 const OPEN_TREE_CLONE: usize = 1;
@@ -73,6 +73,11 @@ pub(super) fn tree() -> Result<RawFd> {
 pub(super) fn attach_root(tree: &OwnedFd, at: &CStr) -> Result<()> {
     place(tree.as_raw_fd(), at)?;
     chdir_to(tree.as_raw_fd())
+}
+
+/// Puts a detached mount onto an existing folder.
+pub(super) fn attach(tree: &OwnedFd, at: &CStr) -> Result<()> {
+    place(tree.as_raw_fd(), at)
 }
 
 pub(super) fn bind(
@@ -226,6 +231,14 @@ fn mount(
     let result = place(tree, target);
     raw::close(tree);
     result
+}
+
+/// A file system of `kind`, mounted nowhere, for whoever holds the descriptor. Nothing on it is executed.
+pub(crate) fn detached(kind: &CStr, options: &[(&CStr, &CStr)], flags: &[&CStr]) -> std::io::Result<OwnedFd> {
+    let attributes = Attributes { read_only: false, devices: false, executable: false };
+    let tree = filesystem(kind, options, flags, attributes)?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(tree) })
 }
 
 /// A new file system, mounted and detached.

@@ -7,6 +7,7 @@ use crate::notify;
 use crate::raw::{self, Errno};
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// A launch: operations in order, each with the phrase that names it when it fails.
@@ -81,6 +82,11 @@ pub enum Op {
     /// Attach a root that was built before; becomes the working directory.
     AttachRoot {
         tree: OwnedFd,
+        at: CString,
+    },
+    /// Put a detached mount onto a host folder. The descriptor goes on showing it, wherever it is mounted.
+    Attach {
+        tree: Arc<OwnedFd>,
         at: CString,
     },
     /// A view of a host path. With `idmap`, ids are seen through that user namespace. Where the
@@ -295,6 +301,7 @@ impl Op {
             Self::MountsPrivate => mount::private(),
             Self::NewRoot(root) => mount::new_root(root),
             Self::AttachRoot { tree, at } => mount::attach_root(tree, at),
+            Self::Attach { tree, at } => mount::attach(tree, at),
             Self::Bind { source, target, attributes, idmap } => {
                 mount::bind(source, target, *attributes, idmap.as_ref())
             }
