@@ -15,103 +15,56 @@ use fumehood_backend_native::Native;
 use fumehood_model::envelope::{Defaults, Envelope, EnvelopeSpec};
 use fumehood_model::exec::ExecRequest;
 use fumehood_model::id::TaskId;
-use fumehood_sys::process::Forked;
-use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
+use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 200;
+const POOL: usize = 8;
 
 fn main() {
     let state = tempfile::tempdir_in("/var/tmp").expect("a folder for state");
     for name in ["root", "lower", "layer", "empty"] {
         std::fs::create_dir(state.path().join(name)).expect("a folder for mounts");
     }
-    let native = Native::find();
+    let (cold_native, native) = (Native::find(), Native::pooled());
     let envelope = envelope();
-    let spawner = Native::enclosed();
-    let plan = |number: usize, begin: bool| {
-        let id = id(number);
-        let native = if begin { &spawner } else { &native };
-        let mut plan = native.plan(&envelope, &placement(state.path(), id)).expect("a plan");
-        if begin {
-            plan.begin();
-        }
-        plan
+    let plan = |native: &Native, number: usize| {
+        native.plan(&envelope, &placement(state.path(), id(number))).expect("a plan")
     };
-    let direct = |number: usize| native.reap(&id(number)).expect("nothing left");
+    let prepared = |number: usize| {
+        let mut plan = plan(&native, number);
+        plan.begin();
+        (number, plan)
+    };
+    let mut pool: VecDeque<_> = (0..POOL).map(prepared).collect();
     let (mut launch, mut cycle, mut cold, mut plain) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for number in ROUNDS..2 * ROUNDS {
-        cold.push(one(number, plan(number, false), &direct).0);
+    for round in 0..ROUNDS {
+        // The pool is filled between requests, and its makers are done before the next one.
+        pool.push_back(prepared(POOL + round));
+        std::thread::sleep(Duration::from_millis(5));
+        if let Some((number, plan)) = pool.pop_front() {
+            let (to_exec, whole) = one(&native, number, plan);
+            launch.push(to_exec);
+            cycle.push(whole);
+        }
+        let number = ROUNDS * 10 + round;
+        cold.push(one(&native, number, plan(&cold_native, number)).0);
         plain.push(fork_exec());
     }
-    let pool: Vec<_> = (0..ROUNDS).map(|number| plan(number, true)).collect();
-    // The makers of the pool are busy for a moment; a server fills its pool between requests.
-    std::thread::sleep(Duration::from_millis(300));
-    let reaper = Reaper::fork(&native, state.path());
-    if fumehood_sys::host::euid() == 0 {
-        let keep = CString::new(state.path().join("root").as_os_str().as_bytes()).expect("a path");
-        fumehood_sys::launch::enclose(&keep).expect("an empty place to launch from");
-    }
-    for (number, prepared) in pool.into_iter().enumerate() {
-        let (to_exec, whole) = one(number, prepared, &|number| reaper.reap(number));
-        launch.push(to_exec);
-        cycle.push(whole);
-    }
+    drop(pool);
     let figures = [("launch", launch), ("cycle", cycle), ("cold", cold), ("fork_exec", plain)];
     let fields: Vec<String> = figures.into_iter().map(|(name, times)| show(name, times)).collect();
     println!("{{\"bench\":\"engine\",\"rounds\":{ROUNDS},{}}}", fields.join(","));
-    // The folder is the host's, which this process has left; its reaper removes it.
-    drop(reaper);
-    let _ = state.keep();
 }
 
-/// Another process of ours that removes what sandboxes leave, as a server has it.
-struct Reaper {
-    ask: File,
-    answer: File,
-}
-
-impl Reaper {
-    fn fork(native: &Native, state: &Path) -> Self {
-        let (asked, ask) = fumehood_sys::process::pipe(false).expect("a pipe");
-        let (answer, answered) = fumehood_sys::process::pipe(false).expect("a pipe");
-        match fumehood_sys::process::fork().expect("a fork") {
-            Forked::Parent { .. } => Self { ask: ask.into(), answer: answer.into() },
-            Forked::Child => {
-                drop((ask, answer));
-                let (mut asked, mut answered) = (File::from(asked), File::from(answered));
-                let mut number = [0_u8; 8];
-                while asked.read_exact(&mut number).is_ok() {
-                    let done = native.reap(&id(usize::from_ne_bytes(number))).is_ok();
-                    let _ = answered.write_all(&[u8::from(done)]);
-                }
-                let _ = std::fs::remove_dir_all(state);
-                fumehood_sys::process::exit_now(0)
-            }
-        }
-    }
-
-    fn reap(&self, number: usize) {
-        (&self.ask).write_all(&number.to_ne_bytes()).expect("a reaper");
-        let mut done = [0_u8; 1];
-        (&self.answer).read_exact(&mut done).expect("an answer");
-        assert_eq!(done, [1], "something was left");
-    }
-}
-
-/// The same in the reaper, which is another process.
 fn id(number: usize) -> TaskId {
-    static RUN: OnceLock<u64> = OnceLock::new();
-    TaskId::new(number as u64, *RUN.get_or_init(|| u64::from(std::process::id())))
+    TaskId::new(number as u64, u64::from(std::process::id()))
 }
 
 /// Launches, runs `true`, and removes everything. Times to `execve` and to the end.
-fn one(number: usize, plan: Box<dyn Plan>, reap: &dyn Fn(usize)) -> (Duration, Duration) {
+fn one(native: &Native, number: usize, plan: Box<dyn Plan>) -> (Duration, Duration) {
     let start = Instant::now();
     let mut instance = plan.launch().expect("a sandbox");
     let (stdin, _feed) = fumehood_sys::process::pipe(false).expect("a pipe");
@@ -122,7 +75,7 @@ fn one(number: usize, plan: Box<dyn Plan>, reap: &dyn Fn(usize)) -> (Duration, D
     let to_exec = start.elapsed();
     wait_for(instance.as_mut(), |event| matches!(event, Event::Ended { .. }));
     drop(instance);
-    reap(number);
+    native.reap(&id(number)).expect("nothing left");
     (to_exec, start.elapsed())
 }
 

@@ -6,7 +6,7 @@ use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
-use crate::root::{EMPTY, RootBuilder, beneath, c_path, c_string, proc};
+use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
 use crate::syscalls;
 use fumehood_backend::{Instance, LaunchError};
 use fumehood_model::envelope::Envelope;
@@ -97,7 +97,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
     let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles } = parts;
-    let cgroup = if plan.enclosed { cgroup } else { make_cgroup(plan)? };
+    let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
     let made = enter(&mut program, &identity, cgroup.as_ref())
@@ -159,10 +159,7 @@ fn enter_namespaces(program: &mut Program, made: Option<&Beside>) -> Result<(), 
 fn rest(plan: &NativePlan, identity: &Identity, gifts: Gifts) -> Result<Program, LaunchError> {
     let Gifts { inputs, init, init_end, handles } = gifts;
     let mut program = proc();
-    match plan.enclosed {
-        true => program.push("enter the private root", Op::EnterRootOver(c_string(EMPTY))),
-        false => program.push("enter the private root", Op::EnterRoot),
-    }
+    program.push("enter the private root", Op::EnterRoot);
     copy_in(&mut program, inputs, identity);
     let listener = handles.try_clone().map_err(|error| prepare("share the output folder", &error))?;
     send_handles(&mut program, &plan.envelope, handles)
@@ -220,9 +217,9 @@ impl LaunchParts {
         let (control, init_end) = Control::new().map_err(step("make the control socket"))?;
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let rest = rest(plan, &identity, Gifts { inputs, init, init_end, handles: theirs })?;
-        // Where nothing is mounted it could not be made later. Elsewhere it is left to the launch, which
-        // comes after the record: it is the one part that outlives a process that dies here.
-        let cgroup = if plan.enclosed { make_cgroup(plan)? } else { None };
+        // It is the one part that outlives a process that dies here. A pool's owner is there to remove it;
+        // else it is left to the launch, which comes after the record.
+        let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
         Ok(Self { identity, cgroup, namespaces, root, rest, control, handles })
     }
 

@@ -37,7 +37,7 @@ pub struct Native {
     host_cpus: u32,
     /// For the next plan to take.
     namespaces: RefCell<Option<Beside>>,
-    enclosed: bool,
+    pooled: bool,
 }
 
 // === impl Native ===
@@ -50,7 +50,7 @@ impl Native {
             landlock: fumehood_sys::landlock::abi(),
             host_cpus: fumehood_sys::host::processors(),
             namespaces: RefCell::new(None),
-            enclosed: false,
+            pooled: false,
         }
     }
 
@@ -62,10 +62,9 @@ impl Native {
         Self { namespaces: RefCell::new(made), ..Self::find() }
     }
 
-    /// As [`Native::find`], for a process that will enclose itself ([`fumehood_sys::launch::enclose`]) once
-    /// its plans have begun: a server's spawner, whose launches then copy no mount of the host.
-    pub fn enclosed() -> Self {
-        Self { enclosed: fumehood_sys::host::euid() == 0, ..Self::find() }
+    /// As [`Native::find`], for who keeps a pool of plans that have begun: all that can be is made then.
+    pub fn pooled() -> Self {
+        Self { pooled: true, ..Self::find() }
     }
 }
 

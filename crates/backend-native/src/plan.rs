@@ -33,8 +33,8 @@ pub(crate) struct NativePlan {
     pub(crate) landlock: u32,
     /// Made while the rest is prepared, where that was possible.
     pub(crate) namespaces: Option<Beside>,
-    /// Whether the launch happens where nothing is mounted.
-    pub(crate) enclosed: bool,
+    /// Whether everything is prepared when it begins, the cgroup too.
+    pub(crate) pooled: bool,
     /// What was prepared ahead of the launch: a server keeps a pool of plans that have begun.
     begun: Option<LaunchParts>,
     enforcement: Enforcement,
@@ -69,7 +69,7 @@ impl NativePlan {
             placement: placement.clone(),
             landlock,
             namespaces: native.namespaces.take(),
-            enclosed: native.enclosed,
+            pooled: native.pooled,
             begun: None,
             enforcement,
         })

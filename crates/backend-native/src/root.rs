@@ -283,7 +283,7 @@ impl<'a> RootBuilder<'a> {
 }
 
 /// An empty folder of the new root that nobody inside can write.
-pub(crate) const EMPTY: &str = "var/empty";
+const EMPTY: &str = "var/empty";
 
 /// The steps of `/proc`, which must be mounted from within the sandbox's own pid namespace. What covers
 /// its paths comes from the new root itself, not from the host.

@@ -10,7 +10,6 @@
 
 mod beside;
 mod clone;
-mod enclose;
 mod ids;
 mod lockdown;
 mod mount;
@@ -18,7 +17,6 @@ mod node;
 mod op;
 
 pub use beside::Beside;
-pub use enclose::enclose;
 pub(crate) use mount::detached;
 pub use op::{Attributes, Op, Owner, Program, Root};
 

@@ -213,13 +213,6 @@ pub(super) fn enter_root() -> Result<()> {
     unsafe { syscall(libc::SYS_chdir, [ptr(c"/"), 0, 0, 0, 0, 0]) }.map(drop)
 }
 
-pub(super) fn enter_root_over(folder: &CStr) -> Result<()> {
-    // SAFETY: live C strings.
-    unsafe { syscall(libc::SYS_pivot_root, [ptr(c"."), ptr(folder), 0, 0, 0, 0]) }?;
-    // SAFETY: a live C string.
-    unsafe { syscall(libc::SYS_chdir, [ptr(c"/"), 0, 0, 0, 0, 0]) }.map(drop)
-}
-
 fn mount(
     kind: &CStr,
     options: &[(&CStr, &CStr)],

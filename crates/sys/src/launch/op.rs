@@ -177,9 +177,6 @@ pub enum Op {
     },
     /// Make the working directory `/` and let go of the host's root.
     EnterRoot,
-    /// Make the working directory `/`, with the old root, in which there is nothing, put at this folder.
-    /// Letting go of it would cost a grace period.
-    EnterRootOver(CString),
     /// Send a handle of a guest folder through this socket, with one byte of tag.
     SendFolder {
         path: CString,
@@ -326,7 +323,6 @@ impl Op {
             Self::CopyFile { from, path, mode, owner } => node::copy_file(from, path, *mode, *owner),
             Self::Device { path, major, minor } => node::device(path, *major, *minor),
             Self::EnterRoot => mount::enter_root(),
-            Self::EnterRootOver(folder) => mount::enter_root_over(folder),
             Self::SendFolder { path, socket, tag } => node::send_folder(path, socket, *tag),
             Self::Limit { resource, value } => lockdown::limit(*resource, *value),
             Self::Processors(count) => lockdown::processors(*count),
