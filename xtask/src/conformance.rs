@@ -56,7 +56,9 @@ fn collect(folder: &Path, rows: &mut BTreeMap<(usize, String), BTreeMap<String, 
 
 fn render(rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>) -> Result<String, std::fmt::Error> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut text = format!("{HEAD}\nKernel {}, {}.\n", kernel.trim(), std::env::consts::ARCH);
+    // Its version says what it can do; the rest is its builder's name for it.
+    let kernel = kernel.trim().split('-').next().unwrap_or_default();
+    let mut text = format!("{HEAD}\nKernel {kernel}, {}.\n", std::env::consts::ARCH);
     let mut subjects: Vec<&String> = rows.values().flat_map(BTreeMap::keys).collect();
     subjects.sort_unstable();
     subjects.dedup();
