@@ -4,8 +4,9 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # --- what the tests need ---
+command -v cargo > /dev/null 2>&1 || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 if ! command -v cargo > /dev/null 2>&1; then
-    echo "test: there is no Rust here; install it from https://rustup.rs and start again" >&2
+    echo "test: there is no cargo here; install Rust 1.95 or later (https://rustup.rs) and start again" >&2
     exit 1
 fi
 missing=
