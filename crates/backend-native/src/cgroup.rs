@@ -261,14 +261,14 @@ pub(crate) fn remove(folders: &[PathBuf]) -> io::Result<()> {
 
 fn remove_one(folder: &Path) -> io::Result<()> {
     // A process that was killed leaves its cgroup only when it is gone: some milliseconds.
-    for round in 0..200_u32 {
+    for round in 0..240_u32 {
         match fs::remove_dir(folder) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if round == 199 => return Err(error),
+            Err(error) if round == 239 => return Err(error),
             Err(_) => end_members(folder),
         }
-        std::thread::sleep(std::time::Duration::from_micros(if round < 20 { 200 } else { 5000 }));
+        std::thread::sleep(std::time::Duration::from_micros(if round < 40 { 30 } else { 5000 }));
     }
     Ok(())
 }

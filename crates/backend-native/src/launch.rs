@@ -336,7 +336,8 @@ fn ruleset(plan: &NativePlan) -> Ruleset {
     ruleset.allow(c_string("/"), Access::Read);
     ruleset.allow(c_string("/dev"), Access::Use);
     ruleset.allow(c_string("/proc"), Access::Use);
-    for path in ["/dev/shm", "/tmp", "/var/tmp", "/run/lock", "/run/user", "/workspace", "/out"] {
+    // What is not the sandbox's own beneath `/run` and `/var` is held by permission bits.
+    for path in ["/dev/shm", "/tmp", "/var", "/run", "/workspace", "/out"] {
         ruleset.allow(c_string(path), Access::Write);
     }
     ruleset.allow(c_path(&plan.placement.home_at), Access::Write);

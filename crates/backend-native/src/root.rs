@@ -29,10 +29,10 @@ const DEVICES: &[(&str, u32, u32)] =
     &[("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
 /// Files of `/proc` that anybody could read and that tell about the host. Those that only root can open
-/// (`kcore`, `kmsg`, `timer_list`, `sysrq-trigger` …) need no cover: nobody inside is root to the kernel,
+/// (`kcore`, `kmsg`, `timer_list`, `sysrq-trigger` …), or that tell nothing to others (`kallsyms`), need no cover: nobody inside is root to the kernel,
 /// and each cover costs every start and every end of a sandbox a mount.
-const MASKED_FILES: &[&str] = &["keys", "key-users", "kallsyms", "latency_stats", "sched_debug"];
-const MASKED_FOLDERS: &[&str] = &["acpi", "asound", "bus", "scsi", "driver"];
+const MASKED_FILES: &[&str] = &["keys", "key-users", "latency_stats", "sched_debug"];
+const MASKED_FOLDERS: &[&str] = &["acpi", "asound", "bus", "scsi"];
 /// Shown, and not writable.
 const FROZEN: &[&str] = &["sys"];
 

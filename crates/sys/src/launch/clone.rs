@@ -3,10 +3,15 @@
 use super::{Namespaces, Spawned};
 use crate::raw;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Enough for the deepest operation; the child calls a few small functions and the kernel.
-const STACK_BYTES: usize = 256 * 1024;
+/// Small enough to come from memory that the allocator has at hand.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// Memory for a stack; what is in it does not matter.
+type Stack = Box<[MaybeUninit<u8>]>;
 
 /// What the child is handed: a reference to the closure that is its whole life.
 struct Entry<'a> {
@@ -21,7 +26,7 @@ pub(super) fn vm_child(
     cgroup: Option<&OwnedFd>,
     work: &dyn Fn(),
 ) -> io::Result<Spawned> {
-    let mut stack = vec![0_u8; STACK_BYTES];
+    let mut stack = Box::new_uninit_slice(STACK_BYTES);
     let entry = Entry { work };
     let mut pidfd: libc::c_int = -1;
     let mut flags =
@@ -57,7 +62,7 @@ pub(super) fn vm_child(
 pub(super) struct Companion<T> {
     pidfd: OwnedFd,
     shared: Box<Life<T>>,
-    _stack: Vec<u8>,
+    _stack: Stack,
 }
 
 /// What a companion works on, and its work.
@@ -78,7 +83,7 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
         (life.work)(&life.shared);
         exit(0)
     }
-    let mut stack = vec![0_u8; STACK_BYTES];
+    let mut stack = Box::new_uninit_slice(STACK_BYTES);
     let shared = Box::new(Life { shared, work });
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD;
@@ -111,7 +116,7 @@ impl<T> Drop for Companion<T> {
     }
 }
 
-fn arguments(flags: u64, pidfd: &mut libc::c_int, stack: &mut [u8]) -> libc::clone_args {
+fn arguments(flags: u64, pidfd: &mut libc::c_int, stack: &mut Stack) -> libc::clone_args {
     libc::clone_args {
         flags,
         pidfd: std::ptr::from_mut(pidfd) as u64,
