@@ -109,8 +109,7 @@ fn in_memory(root: &Path) -> Option<(PathBuf, PathBuf)> {
     if !host::is_overlay(folder.as_raw_fd()) || Disk::possible().is_ok() {
         return None;
     }
-    let whole = fs::canonicalize(root).ok()?;
-    let hash = Sha256::digest(whole.as_os_str().as_encoded_bytes());
+    let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
     let key: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let ours = Path::new(MEMORY).join(format!("fumehood-{}", host::euid()));
     let layered = ours.join(key);

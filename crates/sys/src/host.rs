@@ -109,7 +109,7 @@ pub fn room(file: RawFd) -> Option<Room> {
 pub fn is_overlay(file: RawFd) -> bool {
     // `include/uapi/linux/magic.h`
     const OVERLAYFS_SUPER_MAGIC: i64 = 0x794C_7630;
-    file_system(file).is_some_and(|stat| i64::from(stat.f_type) == OVERLAYFS_SUPER_MAGIC)
+    file_system(file).is_some_and(|stat| stat.f_type == OVERLAYFS_SUPER_MAGIC)
 }
 
 fn file_system(file: RawFd) -> Option<libc::statfs64> {

@@ -29,7 +29,7 @@ fn project(lab: &Lab) -> String {
     project.to_str().unwrap().to_owned()
 }
 
-fn shell<'a>(script: &'a str) -> [&'a str; 3] {
+fn shell(script: &str) -> [&str; 3] {
     ["sh", "-c", script]
 }
 
