@@ -4,12 +4,18 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # --- what the tests need ---
+command -v cargo > /dev/null 2>&1 || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+if ! command -v cargo > /dev/null 2>&1; then
+    echo "test: there is no cargo here; install Rust 1.95 or later (https://rustup.rs) and start again" >&2
+    exit 1
+fi
 missing=
 want() { # PROGRAM PACKAGE
     command -v "$1" > /dev/null 2>&1 || missing="$missing $2"
 }
 want bwrap bubblewrap
 want gcc gcc
+want c++ g++
 want make make
 want git git
 want python3 python3
@@ -18,14 +24,15 @@ want perl perl
 want setpriv util-linux
 want mount mount
 want ps procps
+libc=
 for place in /usr/lib/x86_64-linux-gnu/libc.a /usr/lib64/libc.a /usr/lib/libc.a; do
     if [ -e "$place" ]; then libc=$place; fi
 done
-if [ -z "${libc-}" ]; then missing="$missing libc6-dev"; fi
+if [ -z "$libc" ]; then missing="$missing libc6-dev"; fi
 if [ -n "$missing" ]; then
     echo "test: installing$missing"
-    if [ "$(id -u)" -ne 0 ]; then
-        echo "test: not root; install by hand and start again: apt-get install$missing" >&2
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get > /dev/null 2>&1; then
+        echo "test: not root on Debian or Ubuntu; install by hand and start again: apt-get install$missing" >&2
         exit 1
     fi
     export DEBIAN_FRONTEND=noninteractive
@@ -35,12 +42,32 @@ if [ -n "$missing" ]; then
 fi
 
 # --- checks, then tests ---
-cargo fmt --all --check
-cargo clippy --workspace --all-targets --locked -- -D warnings
-cargo xtask tidy
-cargo test --workspace --locked
+stage() { # WHAT COMMAND...
+    what=$1
+    shift
+    began=$(date +%s)
+    "$@"
+    echo "test: $what took $(($(date +%s) - began)) s"
+}
+log=$(mktemp)
+trap 'rm -f "$log" "$log.failed"' EXIT
+# Every test, also after one that failed; the sum is the last word.
+tests() {
+    { cargo test --workspace --locked --no-fail-fast 2>&1 || : > "$log.failed"; } | tee "$log"
+}
+# One line for all of them: N passed, M failed.
+sum() {
+    awk '/^test result:/ { passed += $4; failed += $6 }
+         END { printf "test: %d passed, %d failed\n", passed, failed }' "$log"
+}
+stage format cargo fmt --all --check
+stage lints cargo clippy --workspace --all-targets --locked -- -D warnings
+stage tidy cargo xtask tidy
+stage tests tests
+if [ -e "$log.failed" ]; then
+    sum
+    exit 1
+fi
 # A smoke of each fuzz target; `fuzz/run TARGET 60` looks longer.
-sed -n '/^\[\[bin\]\]/,/^$/s/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml | while read -r target; do
-    fuzz/run "$target" "${FUZZ_SECONDS:-5}"
-done
-echo "test: all tests passed"
+stage fuzz cargo xtask fuzz "${FUZZ_SECONDS:-10}"
+sum

@@ -53,8 +53,10 @@ fn shares(children: &[Child]) -> Result<u64, Box<dyn Error>> {
         ours.extend(beneath(child.id())?);
         for pid in ours {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            if name.trim() != "sh" {
-                sum += field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")?;
+            // What ended since it was listed takes nothing.
+            if !name.is_empty() && name.trim() != "sh" {
+                sum +=
+                    field(&format!("/proc/{pid}/smaps_rollup"), "Pss:").or_else(|error| gone(pid, error))?;
             }
         }
     }
@@ -64,13 +66,22 @@ fn shares(children: &[Child]) -> Result<u64, Box<dyn Error>> {
 /// The processes beneath a process.
 fn beneath(pid: u32) -> Result<Vec<u32>, Box<dyn Error>> {
     let mut found = Vec::new();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    // Nobody is beneath what has ended.
+    let Ok(children) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else {
+        return Ok(found);
+    };
     for child in children.split_whitespace() {
         let child = child.parse()?;
         found.push(child);
         found.extend(beneath(child)?);
     }
     Ok(found)
+}
+
+/// Zero for a process that is gone or waits for its parent; a live one that can not be read is an error.
+fn gone(pid: u32, error: Box<dyn Error>) -> Result<u64, Box<dyn Error>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    if status.is_empty() || status.contains("State:\tZ") { Ok(0) } else { Err(error) }
 }
 
 fn available() -> Result<u64, Box<dyn Error>> {
