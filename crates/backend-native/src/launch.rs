@@ -26,6 +26,9 @@ const ROOT: u8 = 2;
 /// Tag of the filter's listener.
 const LISTENER: u8 = 3;
 
+/// `ELOOP`
+const LINK_IN_THE_WAY: i32 = 40;
+
 /// Everything that is made before the child exists.
 #[derive(Debug)]
 pub(crate) struct LaunchParts {
@@ -435,6 +438,9 @@ fn remedy(step: &str, error: &io::Error) -> String {
         }
         ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
             "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
+        }
+        _ if error.raw_os_error() == Some(LINK_IN_THE_WAY) => {
+            "a link stands on the way to that place inside, where an earlier command or the workspace put it: name the place that it leads to, or remove it"
         }
         ("copy the inputs in", _) => {
             "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"
