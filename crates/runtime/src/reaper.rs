@@ -126,16 +126,16 @@ fn sweep(estate: &Estate<'_>) {
     }
     for layer in std::fs::read_dir(&estate.layers).into_iter().flatten().flatten() {
         let name = layer.file_name();
-        let dead = name.to_str().and_then(|name| TaskId::parse(name).ok()).is_some_and(|id| {
-            let record = File::open(estate.records.join(format!("{id}.jsonl")));
-            record.map_or_else(
-                |error| error.kind() == io::ErrorKind::NotFound,
-                |record| record.try_lock().is_ok(),
-            )
-        });
-        if dead && is_old(&layer) {
+        let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
+        if !is_old(&layer) {
+            continue;
+        }
+        match File::open(estate.records.join(format!("{id}.jsonl"))) {
             // One with a file system of its own is not looked into here, and kept.
-            forget_if_unchanged(&layer.path(), None);
+            Ok(record) if record.try_lock().is_ok() => forget_if_unchanged(&layer.path(), None),
+            // The record comes before the launch: whatever is there, no command wrote it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => forget_unused(&layer.path()),
+            Ok(_) | Err(_) => {}
         }
     }
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
@@ -150,6 +150,14 @@ fn is_old(layer: &std::fs::DirEntry) -> bool {
 fn sync(records: &Path, id: &TaskId) {
     for name in [format!("{id}.jsonl"), "index.jsonl".to_owned()] {
         let _ = File::open(records.join(name)).and_then(|file| file.sync_data());
+    }
+}
+
+/// Removes the layer of a run that was killed before its record was begun, unless it is still on its way.
+fn forget_unused(layer: &Path) {
+    let Ok(dir) = DirHandle::open_no_link(layer) else { return };
+    if let Ok(Some(_lock)) = dir.try_lock() {
+        let _ = crate::places::remove_layer(layer);
     }
 }
 
