@@ -7,9 +7,9 @@ use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
 use crate::root::{EMPTY, RootBuilder, beneath, c_path, c_string, proc};
-use crate::syscalls;
+use crate::syscalls::{self, SetId};
 use fumehood_backend::{Instance, LaunchError};
-use fumehood_model::envelope::Envelope;
+use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
 use fumehood_sys::notify::Listener;
@@ -331,7 +331,12 @@ fn lock_down(
     program.push("forbid new privileges", Op::NoNewPrivileges);
     program.push("place the descriptors", Op::Descriptors { control: init_end });
     program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
-    let filter = syscalls::filter(plan.envelope.privilege().syscalls);
+    let workspace = plan.envelope.filesystem().workspace.as_ref();
+    let set_id = match workspace.map(|workspace| workspace.mode) {
+        Some(WorkspaceMode::ReadWrite) => SetId::Refused,
+        Some(WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadOnly) | None => SetId::Allowed,
+    };
+    let filter = syscalls::filter(plan.envelope.privilege().syscalls, set_id);
     let op = Op::Seccomp { filter, socket: listener, tag: LISTENER };
     program.push("enforce the system call filter", op);
 }
