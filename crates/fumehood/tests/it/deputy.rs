@@ -29,6 +29,8 @@ both_callers! {
     links_of_a_workspace_make_nothing_on_the_host
     links_of_a_session_make_nothing_on_the_host
     a_cache_in_the_workspace_is_seen
+    outputs_land_where_the_path_led_before
+    no_file_of_a_written_workspace_runs_as_its_owner
 }
 
 fn text(path: &Path) -> &str {
@@ -90,4 +92,63 @@ fn a_cache_in_the_workspace_is_seen(lab: &Lab) {
     assert_eq!(ran.code(), 0, "{}", ran.told());
     let ran = lab.run(&flags, &["cat", "deps/kept/file"]);
     assert_eq!(ran.out(), "x\n", "{}", ran.told());
+}
+
+fn outputs_land_where_the_path_led_before(lab: &Lab) {
+    let outside = lab.folder("outside");
+    for (target, way) in
+        [("workspace/sub/out", "sub"), ("workspace/new/out", "new"), ("workspace/out", "out")]
+    {
+        let workspace = lab.folder("workspace");
+        lab.folder("workspace/sub");
+        let swap = format!("rm -rf {way}; ln -s {} {way}; echo x > /out/file", text(&outside));
+        let target = lab.path().join(target);
+        let flags = ["--workspace", &format!("{}:rw", text(&workspace)), "--out", text(&target)];
+        let ran = lab.run(&flags, &["sh", "-c", &swap]);
+        assert!(is_empty(&outside), "{flags:?}: {}", ran.told());
+        std::fs::remove_dir_all(&workspace).unwrap();
+    }
+}
+
+fn no_file_of_a_written_workspace_runs_as_its_owner(lab: &Lab) {
+    if !lab::installed("python3") {
+        return;
+    }
+    let workspace = lab.folder("workspace");
+    // By number, so that no library falls back: chmod, fchmod, fchmodat, fchmodat2, open, openat, an unnamed
+    // file with a name, creat, mknod, openat2.
+    let script = r"
+import ctypes, os, struct
+call = ctypes.CDLL(None).syscall
+here = b'/workspace/'
+for bits in (0o4755, 0o2755):
+    name = b'%o' % bits
+    for number in (90, 91, 268, 452):
+        path = here + b'mode%d-' % number + name
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o755)
+        first = {90: (path,), 91: (fd,), 268: (-100, path), 452: (-100, path)}[number]
+        call(number, *first, bits, 0)
+    call(2, here + b'open-' + name, os.O_CREAT | os.O_WRONLY, bits)
+    call(257, -100, here + b'openat-' + name, os.O_CREAT | os.O_WRONLY, bits)
+    fd = call(257, -100, here, os.O_TMPFILE | os.O_WRONLY, bits)
+    call(265, -100, b'/proc/self/fd/%d' % fd, -100, here + b'unnamed-' + name, 0x400)
+    call(85, here + b'creat-' + name, bits)
+    call(133, here + b'mknod-' + name, 0o100000 | bits, 0)
+    how = struct.pack('QQQ', os.O_CREAT | os.O_WRONLY, bits, 0)
+    call(437, -100, here + b'openat2-' + name, how, len(how))
+";
+    let flags = ["--workspace", &format!("{}:rw", text(&workspace))];
+    let ran = lab.run(&flags, &["python3", "-c", script]);
+    assert_eq!(ran.code(), 0, "{}", ran.told());
+    let entries: Vec<_> = std::fs::read_dir(&workspace).unwrap().map(|entry| entry.unwrap()).collect();
+    assert!(entries.len() >= 8, "{}", ran.told());
+    for entry in entries {
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o6000, 0, "{:?} {mode:o}", entry.file_name());
+    }
+    let ran = lab
+        .run(&flags, &["sh", "-c", "umask 0; echo x > a; chmod 0777 a; mkdir -m 1777 b; cp -a /bin/true c"]);
+    assert_eq!(ran.code(), 0, "{}", ran.told());
+    let ran = lab.run(&["--workspace", text(&workspace)], &["sh", "-c", "echo x > d; chmod 6755 d"]);
+    assert_eq!(ran.code(), 0, "the layer is nobody's but its owner's: {}", ran.told());
 }
