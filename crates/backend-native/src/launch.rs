@@ -7,9 +7,9 @@ use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
 use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
-use crate::syscalls;
+use crate::syscalls::{self, SetId};
 use fumehood_backend::{Instance, LaunchError};
-use fumehood_model::envelope::Envelope;
+use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
 use fumehood_sys::notify::Listener;
@@ -25,6 +25,9 @@ const OUTPUT: u8 = 1;
 const ROOT: u8 = 2;
 /// Tag of the filter's listener.
 const LISTENER: u8 = 3;
+
+/// `ELOOP`
+const LINK_IN_THE_WAY: i32 = 40;
 
 /// Everything that is made before the child exists.
 #[derive(Debug)]
@@ -325,7 +328,12 @@ fn lock_down(
     program.push("forbid new privileges", Op::NoNewPrivileges);
     program.push("place the descriptors", Op::Descriptors { control: init_end });
     program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
-    let filter = syscalls::filter(plan.envelope.privilege().syscalls);
+    let workspace = plan.envelope.filesystem().workspace.as_ref();
+    let set_id = match workspace.map(|workspace| workspace.mode) {
+        Some(WorkspaceMode::ReadWrite) => SetId::Refused,
+        Some(WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadOnly) | None => SetId::Allowed,
+    };
+    let filter = syscalls::filter(plan.envelope.privilege().syscalls, set_id);
     let op = Op::Seccomp { filter, socket: listener, tag: LISTENER };
     program.push("enforce the system call filter", op);
 }
@@ -433,6 +441,9 @@ fn remedy(step: &str, error: &io::Error) -> String {
         }
         ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
             "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
+        }
+        _ if error.raw_os_error() == Some(LINK_IN_THE_WAY) => {
+            "a link stands on the way to that place inside, where an earlier command or the workspace put it: name the place that it leads to, or remove it"
         }
         ("copy the inputs in", _) => {
             "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"

@@ -51,7 +51,7 @@ pub(crate) fn collect(
         stdout_bytes: bytes(&streams.output),
         stderr_bytes: bytes(&streams.error),
     };
-    let collected = output(request, instance, log, &mut hits, born);
+    let collected = output((request, places.output.as_ref()), instance, log, &mut hits, born);
     let (changes, layer_unread) = layer(places, &mut hits, born);
     let Streams { output, error, allowance, .. } = streams;
     let memory = |flow: Option<Flow>| flow.map(Flow::take_memory).unwrap_or_default();
@@ -95,19 +95,19 @@ fn layer(places: &Places, hits: &mut Vec<Hit>, born: Instant) -> (Option<Changes
 
 /// Brings the plain files of `/out` to the host, each recorded before it appears.
 fn output(
-    request: &RunRequest,
+    (request, target): (&RunRequest, Option<&collector::Target>),
     instance: &dyn Instance,
     log: &mut TaskLog,
     hits: &mut Vec<Hit>,
     born: Instant,
 ) -> Option<Collected> {
-    let target = request.envelope.filesystem().output.as_ref()?;
+    let target = target?;
     let mut refuse = |what: String, count| hits.push(late_hit(HitKind::NotCollected, what, count, born));
     let limits = collector::CollectLimits::for_disk(request.envelope.resources().disk_bytes);
     let mut record = |event: &Event| log.append(unix_millis(), event).map_err(io::Error::other);
     let outcome = instance.output().ok_or_else(|| "`/out` was never shared".to_owned()).and_then(|from| {
         let from = from.try_clone_to_owned().map(DirHandle::from).map_err(|error| error.to_string())?;
-        let to = collector::open_target(target).map_err(|error| chain(&error))?;
+        let to = target.open().map_err(|error| chain(&error))?;
         collector::collect(&from, &to, limits, &mut record).map_err(|error| chain(&error))
     });
     match outcome {

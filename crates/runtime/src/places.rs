@@ -1,5 +1,6 @@
 //! Where on the host the parts of a run are: its layer, its session's HOME, its caches.
 
+use crate::files::collect::{CollectError, Target};
 use crate::files::disk::{self, Disk, NoDisk};
 use crate::files::layer::{Layer, LayerError};
 use crate::finish::Finished;
@@ -25,6 +26,8 @@ pub(crate) struct Places {
     pub(crate) layer: Option<Layer>,
     /// The layer's folder, when it is this run's alone.
     pub(crate) own_layer: Option<PathBuf>,
+    /// Where outputs go, held since before the command could move it.
+    pub(crate) output: Option<Target>,
 }
 
 /// Why a place could not be made.
@@ -36,6 +39,8 @@ pub(crate) enum PlaceError {
         #[source]
         source: io::Error,
     },
+    #[error("find the place for outputs")]
+    Output(#[source] CollectError),
     #[error("make the layer of the workspace")]
     Layer(#[source] LayerError),
     #[error("the session `{name}` belongs to the workspace `{}`", workspace.display())]
@@ -93,6 +98,8 @@ impl Places {
     pub(crate) fn make(state: &State, id: &TaskId, request: &RunRequest) -> Result<Self, PlaceError> {
         let envelope = &request.envelope;
         let owner = owner_of(envelope);
+        let output = envelope.filesystem().output.as_ref();
+        let output = output.map(|path| Target::find(path)).transpose().map_err(PlaceError::Output)?;
         let session = envelope.filesystem().session.as_ref().map(|name| (name, state.sessions().join(name)));
         if let Some((_, folder)) = &session {
             make_folder(folder, None)?;
@@ -112,7 +119,7 @@ impl Places {
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
         };
-        Ok(Self { placement, layer, own_layer })
+        Ok(Self { placement, layer, own_layer, output })
     }
 }
 

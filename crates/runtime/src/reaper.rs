@@ -127,15 +127,16 @@ fn sweep(estate: &Estate<'_>) {
     }
     for layer in std::fs::read_dir(&estate.layers).into_iter().flatten().flatten() {
         let name = layer.file_name();
-        let dead = name.to_str().and_then(|name| TaskId::parse(name).ok()).is_some_and(|id| {
-            let record = File::open(estate.records.join(format!("{id}.jsonl")));
-            record.map_or_else(
-                |error| error.kind() == io::ErrorKind::NotFound,
-                |record| record.try_lock().is_ok(),
-            )
-        });
-        if dead && is_old(&layer) {
-            forget_if_unchanged(&layer.path(), None);
+        let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
+        if !is_old(&layer) {
+            continue;
+        }
+        match File::open(estate.records.join(format!("{id}.jsonl"))) {
+            Ok(record) if record.try_lock().is_ok() => forget_if_unchanged(&layer.path(), None),
+            // A run that was killed before its record was begun; or a record that its owner has moved away,
+            // and then what the layer changes is still theirs.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => forget_unused(&layer.path()),
+            Ok(_) | Err(_) => {}
         }
     }
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
@@ -150,6 +151,14 @@ fn is_old(layer: &std::fs::DirEntry) -> bool {
 fn sync(records: &Path, id: &TaskId) {
     for name in [format!("{id}.jsonl"), "index.jsonl".to_owned()] {
         let _ = File::open(records.join(name)).and_then(|file| file.sync_data());
+    }
+}
+
+/// Removes a layer without changes that no run holds.
+fn forget_unused(layer: &Path) {
+    let free = DirHandle::open_no_link(layer).is_ok_and(|dir| matches!(dir.try_lock(), Ok(Some(_))));
+    if free {
+        forget_if_unchanged(layer, None);
     }
 }
 
