@@ -6,7 +6,7 @@
 //!
 //! The image is sparse: it takes what is written to it, and can never take more than its size. It is
 //! mounted nowhere that anybody sees; whoever works on the layer holds the mount by a descriptor, and
-//! with the last of these the loop device goes (ADR `disk-limit`).
+//! with the last of these the loop device goes (ADR 0017).
 //!
 //! **Invariant:** an image is mounted once at a time, by whomever; others share that mount.
 
