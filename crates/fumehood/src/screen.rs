@@ -26,14 +26,15 @@ pub(crate) fn say_json(value: &impl serde::Serialize) {
     say(&text);
 }
 
-/// Writes `fumehood: text` to standard error.
+/// Writes `fumehood: text` to standard error, with what a terminal would obey escaped.
 pub(crate) fn note(text: &str) {
-    write_line(&mut io::stderr().lock(), &format!("fumehood: {text}"));
+    tell(&format!("fumehood: {text}"));
 }
 
-/// Writes `text` and a line end to standard error.
+/// Writes `text` and a line end to standard error, with what a terminal would obey escaped: names and
+/// arguments in it are often not ours.
 pub(crate) fn tell(text: &str) {
-    write_line(&mut io::stderr().lock(), text);
+    write_line(&mut io::stderr().lock(), &fumehood_model::text::lines(text));
 }
 
 fn write_line(stream: &mut impl Write, text: &str) {

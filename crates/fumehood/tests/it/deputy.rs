@@ -31,6 +31,8 @@ both_callers! {
     a_cache_in_the_workspace_is_seen
     outputs_land_where_the_path_led_before
     no_file_of_a_written_workspace_runs_as_its_owner
+    arguments_do_not_reach_the_terminal
+    terminals_are_left_for_others
 }
 
 fn text(path: &Path) -> &str {
@@ -151,4 +153,29 @@ for bits in (0o4755, 0o2755):
     assert_eq!(ran.code(), 0, "{}", ran.told());
     let ran = lab.run(&["--workspace", text(&workspace)], &["sh", "-c", "echo x > d; chmod 6755 d"]);
     assert_eq!(ran.code(), 0, "the layer is nobody's but its owner's: {}", ran.told());
+}
+
+fn arguments_do_not_reach_the_terminal(lab: &Lab) {
+    let ran = lab.run(&[], &["no\u{1b}]0;title\u{7}\nfumehood: such"]);
+    assert_eq!(ran.code(), 127, "{}", ran.told());
+    let told = ran.err();
+    assert!(!told.contains('\u{1b}') && !told.contains("\nfumehood: such"), "{told:?}");
+    let ran = lab.run(&["--workspace", "no\u{1b}[2Jsuch"], &["true"]);
+    assert!(!ran.err().contains('\u{1b}'), "{:?}", ran.err());
+}
+
+fn terminals_are_left_for_others(lab: &Lab) {
+    if !lab::installed("python3") {
+        return;
+    }
+    let script = "
+import os
+count = 0
+try:
+    while count < 1000: os.open('/dev/ptmx', os.O_RDWR); count += 1
+except OSError: pass
+print(count)";
+    let ran = lab.run(&[], &["python3", "-c", script]);
+    let count: u32 = ran.out().trim().parse().unwrap_or_else(|_| panic!("{}", ran.told()));
+    assert!((1..=256).contains(&count), "{count}");
 }
