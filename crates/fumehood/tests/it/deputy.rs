@@ -33,6 +33,7 @@ both_callers! {
     no_file_of_a_written_workspace_runs_as_its_owner
     arguments_do_not_reach_the_terminal
     terminals_are_left_for_others
+    a_session_that_is_being_made_is_left_alone
 }
 
 fn text(path: &Path) -> &str {
@@ -178,4 +179,27 @@ print(count)";
     let ran = lab.run(&[], &["python3", "-c", script]);
     let count: u32 = ran.out().trim().parse().unwrap_or_else(|_| panic!("{}", ran.told()));
     assert!((1..=256).contains(&count), "{count}");
+}
+
+fn a_session_that_is_being_made_is_left_alone(lab: &Lab) {
+    let workspace = lab.folder("workspace");
+    let flags = ["--workspace", text(&workspace), "--session", "s"];
+    assert_eq!(lab.run(&[], &["true"]).code(), 0);
+    // What the first of two first runs has made so far.
+    for folder in ["state/sessions/s", "state/sessions/s/layer", "state/sessions/s/layer/upper"] {
+        let folder = lab.folder(folder);
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    let image = lab.file("state/sessions/s/layer/disk.img", "the other's");
+    let held = std::fs::File::open(lab.path().join("state/sessions/s/layer")).unwrap();
+    held.lock().unwrap();
+    let ran = lab.run(&flags, &["true"]);
+    assert_eq!(ran.code(), 125, "{}", ran.told());
+    assert_eq!(std::fs::read(&image).unwrap(), b"the other's");
+    drop(held);
+    // What a killed one left is made anew.
+    std::fs::remove_file(image).unwrap();
+    assert_eq!(lab.run(&flags, &["sh", "-c", "echo x > file"]).code(), 0);
+    let ran = lab.run(&flags, &["cat", "file"]);
+    assert_eq!(ran.out(), "x\n", "{}", ran.told());
 }
