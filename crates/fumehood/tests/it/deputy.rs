@@ -203,3 +203,17 @@ fn a_session_that_is_being_made_is_left_alone(lab: &Lab) {
     let ran = lab.run(&flags, &["cat", "file"]);
     assert_eq!(ran.out(), "x\n", "{}", ran.told());
 }
+
+#[test]
+fn output_that_can_not_be_written_is_told() {
+    let lab = Lab::new(lab::Caller::User);
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (flag, code) in [("--no-tty", 0), ("--json", 125)] {
+        let mut command = lab.fumehood();
+        command.args(["run", flag, "--", "echo", "x"]).stdout(full());
+        let ran = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{told}");
+        assert!(told.contains("No space left"), "{told}");
+    }
+}
