@@ -41,6 +41,7 @@ pub(crate) struct LaunchParts {
     control: Control,
     /// Our end of the socket on which the child hands over folders.
     handles: OwnedFd,
+    etc: Option<File>,
 }
 
 /// A host file that is copied in.
@@ -99,7 +100,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
-    let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles } = parts;
+    let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles, etc } = parts;
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
@@ -116,6 +117,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
             let listener = listener.map(Listener::from);
             let parts = Parts {
                 _identity: identity,
+                _etc: etc,
                 cgroup,
                 spawned,
                 control,
@@ -206,7 +208,8 @@ impl LaunchParts {
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
-        let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let mut sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let etc = sources.hold.take();
         let mut namespaces = plan.namespaces.take();
         let root = if identity.own {
             namespaces = namespaces.or_else(|| begin_namespaces().ok());
@@ -223,7 +226,7 @@ impl LaunchParts {
         // It is the one part that outlives a process that dies here. A pool's owner is there to remove it;
         // else it is left to the launch, which comes after the record.
         let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
-        Ok(Self { identity, cgroup, namespaces, root, rest, control, handles })
+        Ok(Self { identity, cgroup, namespaces, root, rest, control, handles, etc })
     }
 
     /// Removes what would outlive us of a sandbox that will not be.

@@ -94,6 +94,7 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
                 was(*count)
             )
         }
+        HitKind::OutputLost => format!("output was lost: {detail}"),
         HitKind::NotCollected => {
             format!("{} did not cross: {detail}", plural(*count, "thing", "things"))
         }

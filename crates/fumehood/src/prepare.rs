@@ -136,6 +136,7 @@ impl Command {
 
 /// What the sandbox says of a command that it does not have.
 fn not_found(name: &str, resolution: &Resolution) -> (String, String) {
+    let name = &fumehood_model::text::shown(name);
     match (&resolution.host, &resolution.flag) {
         (Some(host), Some(flag)) => (
             format!("there is no `{name}` in the sandbox; the host has it at `{}`", host.display()),

@@ -54,6 +54,11 @@ pub(crate) fn collect(
     let collected = output((request, places.output.as_ref()), instance, log, &mut hits, born);
     let (changes, layer_unread) = layer(places, &mut hits, born);
     let Streams { output, error, allowance, .. } = streams;
+    for (name, flow) in [("standard output", &output), ("standard error", &error)] {
+        if let Some(why) = flow.as_ref().and_then(|flow| flow.lost.as_ref()) {
+            hits.push(late_hit(HitKind::OutputLost, format!("{name}: {why}"), 1, born));
+        }
+    }
     let memory = |flow: Option<Flow>| flow.map(Flow::take_memory).unwrap_or_default();
     let (stdout, stderr) = (memory(output), memory(error));
     Finished {

@@ -10,8 +10,9 @@ use fumehood_backend::{LayerDisk, LayerPlace, Placement};
 use fumehood_model::envelope::{Cache, Cleanup, Envelope, WorkspaceMode};
 use fumehood_model::id::TaskId;
 use fumehood_model::report::Changes;
-use fumehood_sys::dirfd::DirHandle;
+use fumehood_sys::dirfd::{DirHandle, DirLock};
 use sha2::{Digest as _, Sha256};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -45,6 +46,8 @@ pub(crate) enum PlaceError {
     Layer(#[source] LayerError),
     #[error("the session `{name}` belongs to the workspace `{}`", workspace.display())]
     OtherWorkspace { name: String, workspace: PathBuf },
+    #[error("take the session, which another run is using")]
+    SessionBusy,
     #[error("make `{}`", path.display())]
     Folder {
         path: PathBuf,
@@ -140,6 +143,9 @@ fn layer(
     let open = |path: &Path| {
         DirHandle::open(path).map_err(|source| PlaceError::Folder { path: path.to_owned(), source })
     };
+    // Two first runs of one session must not both make it: what one wrote would be lost to the other.
+    let maker = session.map(|_| make_folder(&path, None).and_then(|()| open(&path))).transpose()?;
+    let _made_by_us = maker.as_ref().map(lock_unmade).transpose()?.flatten();
     if let Some((name, _)) = session.filter(|_| path.join("meta.json").exists()) {
         let layer = Layer::open_in(open(&path)?, name).map_err(PlaceError::Layer)?;
         return match layer.workspace() {
@@ -161,6 +167,19 @@ fn layer(
     let layer = Layer::create_on((dir, disk), id, &workspace.source, &source).map_err(PlaceError::Layer)?;
     let disk = disk_of(&layer, refused)?;
     Ok(Some((layer, LayerPlace { folder: path, disk })))
+}
+
+/// The lock of a session's layer, while that is still to be made.
+fn lock_unmade(dir: &DirHandle) -> Result<Option<DirLock<'_>>, PlaceError> {
+    let failed = |source| PlaceError::Layer(LayerError::Part { part: ".", source });
+    let is_made = || dir.look(OsStr::new("meta.json")).map(|found| found.is_some()).map_err(failed);
+    if is_made()? {
+        return Ok(None);
+    }
+    match dir.try_lock().map_err(failed)? {
+        Some(lock) => Ok(Some(lock)),
+        None => Err(PlaceError::SessionBusy),
+    }
 }
 
 /// What an open layer lies on; `refused` says why it is not a file system of its own.

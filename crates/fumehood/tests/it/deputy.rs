@@ -31,6 +31,9 @@ both_callers! {
     a_cache_in_the_workspace_is_seen
     outputs_land_where_the_path_led_before
     no_file_of_a_written_workspace_runs_as_its_owner
+    arguments_do_not_reach_the_terminal
+    terminals_are_left_for_others
+    a_session_that_is_being_made_is_left_alone
 }
 
 fn text(path: &Path) -> &str {
@@ -151,4 +154,66 @@ for bits in (0o4755, 0o2755):
     assert_eq!(ran.code(), 0, "{}", ran.told());
     let ran = lab.run(&["--workspace", text(&workspace)], &["sh", "-c", "echo x > d; chmod 6755 d"]);
     assert_eq!(ran.code(), 0, "the layer is nobody's but its owner's: {}", ran.told());
+}
+
+fn arguments_do_not_reach_the_terminal(lab: &Lab) {
+    let ran = lab.run(&[], &["no\u{1b}]0;title\u{7}\nfumehood: such"]);
+    assert_eq!(ran.code(), 127, "{}", ran.told());
+    let told = ran.err();
+    assert!(!told.contains('\u{1b}') && !told.contains("\nfumehood: such"), "{told:?}");
+    let ran = lab.run(&["--workspace", "no\u{1b}[2Jsuch"], &["true"]);
+    assert!(!ran.err().contains('\u{1b}'), "{:?}", ran.err());
+}
+
+fn terminals_are_left_for_others(lab: &Lab) {
+    if !lab::installed("python3") {
+        return;
+    }
+    let script = "
+import os
+count = 0
+try:
+    while count < 1000: os.open('/dev/ptmx', os.O_RDWR); count += 1
+except OSError: pass
+print(count)";
+    let ran = lab.run(&[], &["python3", "-c", script]);
+    let count: u32 = ran.out().trim().parse().unwrap_or_else(|_| panic!("{}", ran.told()));
+    assert!((1..=256).contains(&count), "{count}");
+}
+
+fn a_session_that_is_being_made_is_left_alone(lab: &Lab) {
+    let workspace = lab.folder("workspace");
+    let flags = ["--workspace", text(&workspace), "--session", "s"];
+    assert_eq!(lab.run(&[], &["true"]).code(), 0);
+    // What the first of two first runs has made so far.
+    for folder in ["state/sessions/s", "state/sessions/s/layer", "state/sessions/s/layer/upper"] {
+        let folder = lab.folder(folder);
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    let image = lab.file("state/sessions/s/layer/disk.img", "the other's");
+    let held = std::fs::File::open(lab.path().join("state/sessions/s/layer")).unwrap();
+    held.lock().unwrap();
+    let ran = lab.run(&flags, &["true"]);
+    assert_eq!(ran.code(), 125, "{}", ran.told());
+    assert_eq!(std::fs::read(&image).unwrap(), b"the other's");
+    drop(held);
+    // What a killed one left is made anew.
+    std::fs::remove_file(image).unwrap();
+    assert_eq!(lab.run(&flags, &["sh", "-c", "echo x > file"]).code(), 0);
+    let ran = lab.run(&flags, &["cat", "file"]);
+    assert_eq!(ran.out(), "x\n", "{}", ran.told());
+}
+
+#[test]
+fn output_that_can_not_be_written_is_told() {
+    let lab = Lab::new(lab::Caller::User);
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (flag, code) in [("--no-tty", 0), ("--json", 125)] {
+        let mut command = lab.fumehood();
+        command.args(["run", flag, "--", "echo", "x"]).stdout(full());
+        let ran = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(code), "{told}");
+        assert!(told.contains("No space left"), "{told}");
+    }
 }

@@ -181,7 +181,8 @@ pub(super) fn proc(target: &CStr) -> Result<()> {
 }
 
 pub(super) fn devpts(target: &CStr) -> Result<()> {
-    let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
+    // The host has a few thousand for all; one sandbox must not take them from its neighbours.
+    let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"256")];
     let attributes = Attributes { read_only: false, devices: true, executable: false };
     mount(c"devpts", &options, &[c"newinstance"], attributes, target)
 }
