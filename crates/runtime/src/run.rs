@@ -4,7 +4,7 @@ use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
 use crate::meter::{Meter, Written};
-use crate::places::Places;
+use crate::places::{PlaceError, Places};
 use crate::reaper::{Estate, Reaper};
 use crate::state::State;
 use crate::streams::{Allowance, Flow, Sink};
@@ -84,7 +84,7 @@ pub fn explain(
 impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
     fn go(&mut self) -> Result<Finished, Ending> {
-        let places = Places::make(self.state, &self.id, self.request).map_err(|error| failed(&error))?;
+        let places = Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
         let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
@@ -266,6 +266,23 @@ fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
 /// A step of our own that the kernel refused.
 fn broken(step: &str, error: &io::Error) -> Ending {
     not_started(step, &error.to_string(), "`fumehood doctor` looks at what this host can hold")
+}
+
+/// Why a run has no place.
+fn unplaced(error: &PlaceError) -> Ending {
+    match error {
+        PlaceError::OtherWorkspace { name, .. } => not_started(
+            "open the session",
+            &error.to_string(),
+            &format!(
+                "name another `--session`; `fumehood discard --session {name}` drops what this one changed and frees it"
+            ),
+        ),
+        PlaceError::Workspace { .. }
+        | PlaceError::Output(_)
+        | PlaceError::Layer(_)
+        | PlaceError::Folder { .. } => failed(error),
+    }
 }
 
 /// An error of our own on the way, with its causes.
