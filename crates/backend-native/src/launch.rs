@@ -442,12 +442,22 @@ fn remedy(step: &str, error: &io::Error) -> String {
         ("mount the workspace", _) => {
             "keep the state folder (`FUMEHOOD_STATE`) on a local file system such as ext4, xfs, btrfs or tmpfs, or show the workspace with `:ro` or `:rw`"
         }
+        ("show a read-only path", io::ErrorKind::ReadOnlyFilesystem) => {
+            "the place inside does not exist, and its folder is read-only there: give another, as in `--ro PATH:/data/NAME`"
+        }
         ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
             "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
         }
         _ if error.raw_os_error() == Some(LINK_IN_THE_WAY) => {
             "a link stands on the way to that place inside, where an earlier command or the workspace put it: name the place that it leads to, or remove it"
         }
+        ("copy the inputs in", io::ErrorKind::AlreadyExists) => {
+            "the workspace has a file of that name already: give the input another place, as in `--in FILE:/workspace/in/FILE`"
+        }
+        ("copy the inputs in", io::ErrorKind::ReadOnlyFilesystem) => {
+            "an input's place is in a folder that is read-only inside: give it another, as in `--in FILE:/workspace/in/FILE`"
+        }
+        ("show the image's /etc", _) => "`--image` takes an unpacked root folder, with `etc` and `usr` in it",
         ("copy the inputs in", _) => {
             "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"
         }

@@ -148,15 +148,13 @@ fn layer(
     let _made_by_us = maker.as_ref().map(lock_unmade).transpose()?.flatten();
     if let Some((name, _)) = session.filter(|_| path.join("meta.json").exists()) {
         let layer = Layer::open_in(open(&path)?, name).map_err(PlaceError::Layer)?;
-        return match layer.workspace() {
-            Ok(_) => {
-                let disk = disk_of(&layer, None)?;
-                Ok(Some((layer, LayerPlace { folder: path, disk })))
-            }
-            Err(_) => {
-                Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace: layer.meta.workspace() })
-            }
-        };
+        // A layer tells what differs from one folder. Over another it would hide and show the wrong files.
+        if !layer.is_over(&source) {
+            let workspace = layer.meta.workspace();
+            return Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace });
+        }
+        let disk = disk_of(&layer, None)?;
+        return Ok(Some((layer, LayerPlace { folder: path, disk })));
     }
     make_folder(&path, None)?;
     let dir = open(&path)?;

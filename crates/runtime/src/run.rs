@@ -84,8 +84,7 @@ pub fn explain(
 impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
     fn go(&mut self) -> Result<Finished, Ending> {
-        let places =
-            Places::make(self.state, &self.id, self.request).map_err(|error| place_failed(&error))?;
+        let places = Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
         let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
@@ -272,12 +271,26 @@ fn broken(step: &str, error: &io::Error) -> Ending {
     not_started(step, &error.to_string(), "`fumehood doctor` looks at what this host can hold")
 }
 
-fn place_failed(error: &PlaceError) -> Ending {
-    if matches!(error, PlaceError::SessionBusy) {
-        let remedy = "wait until that is done, or use another `--session`";
-        return not_started("take the session", "another run is making it", remedy);
+/// Why a run has no place.
+fn unplaced(error: &PlaceError) -> Ending {
+    match error {
+        PlaceError::OtherWorkspace { name, .. } => not_started(
+            "open the session",
+            &error.to_string(),
+            &format!(
+                "name another `--session`; `fumehood discard --session {name}` drops what this one changed and frees it"
+            ),
+        ),
+        PlaceError::SessionBusy => not_started(
+            "take the session",
+            "another run is making it",
+            "wait until that is done, or use another `--session`",
+        ),
+        PlaceError::Workspace { .. }
+        | PlaceError::Output(_)
+        | PlaceError::Layer(_)
+        | PlaceError::Folder { .. } => failed(error),
     }
-    failed(error)
 }
 
 /// An error of our own on the way, with its causes.

@@ -264,6 +264,11 @@ impl Layer {
         Ok(changes::read(&self.upper()?, &self.workspace()?, ReadLimits::default())?)
     }
 
+    /// Whether `folder` is the one that the layer was made over.
+    pub fn is_over(&self, folder: &DirHandle) -> bool {
+        folder.stat().is_ok_and(|stat| self.meta.is_over(&stat))
+    }
+
     /// Opens the host folder, and refuses another one in its place.
     pub fn workspace(&self) -> Result<DirHandle, LayerError> {
         let path = self.meta.workspace();
