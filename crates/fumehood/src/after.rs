@@ -118,6 +118,7 @@ fn full(detail: &str) -> String {
             "scratch was full: it holds half of `--mem`, at most `--disk`; a `--workspace` holds more"
                 .to_owned()
         }
+        "the workspace's layer" => "the layer of the workspace was full (`--disk`)".to_owned(),
         _ => format!("a write met the disk limit (`--disk`): {detail}"),
     }
 }
