@@ -16,6 +16,8 @@ use tempfile::TempDir;
 const USER: u32 = 12_345;
 /// Longer than any test should need; passing it is a failure with a name.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+/// What is kept of one stream.
+const MOST_BYTES: u64 = 256 << 20;
 /// What a shell of the caller would search.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -245,7 +247,9 @@ pub(crate) fn collect(mut child: Child, input: &[u8]) -> Ran {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             if let Some(mut stream) = stream {
-                stream.read_to_end(&mut bytes).unwrap();
+                stream.by_ref().take(MOST_BYTES).read_to_end(&mut bytes).unwrap();
+                // The rest is read, so that nobody waits, and not kept: a probe may find all of a disk.
+                std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
             }
             bytes
         })

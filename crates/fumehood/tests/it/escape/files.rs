@@ -83,7 +83,7 @@ fn f02(bench: &Bench) -> Verdict {
     let came = bench.run(&Job::new(format!(
         "cat {0}/secret {0}/written; cat /tmp/written; echo spoilt > {0}/secret; \
          for f in /proc/[0-9]*/root/workspace/*; do timeout 1 head -c 1000 $f; done; \
-         find {1} /var/lib/fumehood -type f -size -4M -exec cat {{}} +",
+         find {1} /var/lib/fumehood -type f -size -64k -exec cat {{}} + | head -c 10000000",
         project.display(),
         bench.lab.state().display()
     )));
