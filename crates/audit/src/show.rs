@@ -25,7 +25,10 @@ pub fn show(transcript: &Transcript) -> String {
     }
     if transcript.unreadable_bytes > 0 {
         let bytes = transcript.unreadable_bytes;
-        let _ = writeln!(page, "{bytes} bytes of this record are no record: see `fumehood audit verify`");
+        let _ = writeln!(
+            page,
+            "{bytes} bytes are left out here: they are not as they were written; `fumehood audit verify` says where"
+        );
     }
     page
 }
@@ -135,6 +138,10 @@ fn show_task(page: &mut String, report: &TaskReport) {
             writeln!(page, "{task}  lost after {lines} lines and {torn_bytes} bytes of another")
         }
         TaskState::Lost => writeln!(page, "{task}  lost after {lines} lines"),
+        // A file that is not there, or should not be, has no line to name.
+        TaskState::Broken { seq: 0, what } if *lines == 0 => {
+            writeln!(page, "{task}  BROKEN: {}", plain(what))
+        }
         TaskState::Broken { seq, what } => writeln!(page, "{task}  BROKEN at line {seq}: {}", plain(what)),
     };
 }

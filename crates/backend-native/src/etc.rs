@@ -95,8 +95,43 @@ const COPIED: &[&str] = &[
 /// What decides whether a copy is still right. `/etc` itself changes when a file there is replaced.
 const WATCHED: &[&str] = &["", "ld.so.cache", "ssl/certs", "alternatives", "localtime", "os-release"];
 
+/// The folder, and a hold on it: while anybody has one, it is not removed.
+#[derive(Debug)]
+pub(crate) struct Etc {
+    pub(crate) path: PathBuf,
+    pub(crate) hold: fs::File,
+}
+
 /// Finds or makes the folder, beneath `shared`.
-pub(crate) fn folder(shared: &Path, uid: u32, home: &Path) -> io::Result<PathBuf> {
+pub(crate) fn folder(shared: &Path, uid: u32, home: &Path) -> io::Result<Etc> {
+    // One that is found may be forgotten by another start before it is held.
+    for _race in 0..8 {
+        let path = find_or_make(shared, uid, home)?;
+        if let Some(hold) = hold(&path)? {
+            return Ok(Etc { path, hold });
+        }
+    }
+    Err(io::Error::other("it is removed again and again"))
+}
+
+/// `None`: it is being removed.
+fn hold(path: &Path) -> io::Result<Option<fs::File>> {
+    let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    let folder = match fs::File::open(path) {
+        Err(error) if absent(&error) => return Ok(None),
+        other => other?,
+    };
+    if folder.try_lock_shared().is_err() {
+        return Ok(None);
+    }
+    // Whoever removes one takes its name away first.
+    match fs::metadata(path) {
+        Err(error) if absent(&error) => Ok(None),
+        other => Ok((other?.ino() == folder.metadata()?.ino()).then_some(folder)),
+    }
+}
+
+fn find_or_make(shared: &Path, uid: u32, home: &Path) -> io::Result<PathBuf> {
     let key = fingerprint(uid, home);
     let finished = shared.join(format!("etc-{key:016x}"));
     if finished.is_dir() {
@@ -119,7 +154,7 @@ fn publish(building: &Path, finished: &Path) -> io::Result<()> {
     }
 }
 
-/// Older copies go, once nothing that was started with one can still be building its view of it.
+/// Older copies go, but not those that a sandbox still shows.
 fn forget_others(shared: &Path, finished: &Path) {
     let hour_ago = |meta: &fs::Metadata| {
         meta.modified().ok().and_then(|at| at.elapsed().ok()).is_some_and(|age| age.as_secs() > 3600)
@@ -127,9 +162,19 @@ fn forget_others(shared: &Path, finished: &Path) {
     for entry in fs::read_dir(shared).into_iter().flatten().flatten() {
         let old = entry.path() != finished && entry.file_name().as_encoded_bytes().starts_with(b"etc-");
         if old && entry.metadata().is_ok_and(|meta| hour_ago(&meta)) {
-            let _ = fs::remove_dir_all(entry.path());
+            let _ = forget(&entry.path());
         }
     }
+}
+
+fn forget(path: &Path) -> io::Result<()> {
+    let folder = fs::File::open(path)?;
+    if folder.try_lock().is_err() {
+        return Ok(());
+    }
+    let aside = path.with_extension(format!("gone-{}", std::process::id()));
+    fs::rename(path, &aside)?;
+    fs::remove_dir_all(aside)
 }
 
 fn fingerprint(uid: u32, home: &Path) -> u64 {
@@ -233,8 +278,8 @@ mod tests {
     #[test]
     fn it_is_made_once_and_holds_no_secret() {
         let shared = tempfile::tempdir().unwrap();
-        let first = folder(shared.path(), 1000, Path::new("/home/someone")).unwrap();
-        let again = folder(shared.path(), 1000, Path::new("/home/someone")).unwrap();
+        let first = folder(shared.path(), 1000, Path::new("/home/someone")).unwrap().path;
+        let again = folder(shared.path(), 1000, Path::new("/home/someone")).unwrap().path;
         assert_eq!(first, again);
         let passwd = fs::read_to_string(first.join("passwd")).unwrap();
         assert!(passwd.contains("user:x:1000:1000:user:/home/someone:/bin/bash"));
@@ -247,8 +292,22 @@ mod tests {
     #[test]
     fn another_home_is_another_etc() {
         let shared = tempfile::tempdir().unwrap();
-        let one = folder(shared.path(), 1000, Path::new("/home/one")).unwrap();
-        let two = folder(shared.path(), 1000, Path::new("/home/two")).unwrap();
+        let one = folder(shared.path(), 1000, Path::new("/home/one")).unwrap().path;
+        let two = folder(shared.path(), 1000, Path::new("/home/two")).unwrap().path;
         assert_ne!(one, two);
+    }
+
+    #[test]
+    fn one_that_is_shown_outlives_its_hour_and_then_goes() {
+        let shared = tempfile::tempdir().unwrap();
+        let old = folder(shared.path(), 1000, Path::new("/home/one")).unwrap();
+        let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+        old.hold.set_modified(long_ago).unwrap();
+        folder(shared.path(), 1000, Path::new("/home/two")).unwrap();
+        assert!(old.path.join("passwd").exists());
+        let path = old.path.clone();
+        drop(old);
+        folder(shared.path(), 1000, Path::new("/home/three")).unwrap();
+        assert!(!path.exists());
     }
 }

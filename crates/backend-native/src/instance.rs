@@ -30,6 +30,8 @@ pub(crate) struct NativeInstance {
 pub(crate) struct Parts {
     /// Held, not read: the kernel uid is this sandbox's until the keeper lets go of it.
     pub(crate) _identity: Identity,
+    /// Held: the folder that is shown as `/etc` stays while the keeper lives.
+    pub(crate) _etc: Option<std::fs::File>,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) spawned: Spawned,
     pub(crate) control: Control,

@@ -7,9 +7,9 @@ use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
 use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
-use crate::syscalls;
+use crate::syscalls::{self, SetId};
 use fumehood_backend::{Instance, LaunchError};
-use fumehood_model::envelope::Envelope;
+use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
 use fumehood_sys::notify::Listener;
@@ -26,6 +26,9 @@ const ROOT: u8 = 2;
 /// Tag of the filter's listener.
 const LISTENER: u8 = 3;
 
+/// `ELOOP`
+const LINK_IN_THE_WAY: i32 = 40;
+
 /// Everything that is made before the child exists.
 #[derive(Debug)]
 pub(crate) struct LaunchParts {
@@ -38,6 +41,7 @@ pub(crate) struct LaunchParts {
     control: Control,
     /// Our end of the socket on which the child hands over folders.
     handles: OwnedFd,
+    etc: Option<File>,
 }
 
 /// A host file that is copied in.
@@ -96,7 +100,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
-    let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles } = parts;
+    let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles, etc } = parts;
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
@@ -113,6 +117,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
             let listener = listener.map(Listener::from);
             let parts = Parts {
                 _identity: identity,
+                _etc: etc,
                 cgroup,
                 spawned,
                 control,
@@ -203,7 +208,8 @@ impl LaunchParts {
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
-        let sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let mut sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let etc = sources.hold.take();
         let mut namespaces = plan.namespaces.take();
         let root = if identity.own {
             namespaces = namespaces.or_else(|| begin_namespaces().ok());
@@ -220,7 +226,7 @@ impl LaunchParts {
         // It is the one part that outlives a process that dies here. A pool's owner is there to remove it;
         // else it is left to the launch, which comes after the record.
         let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
-        Ok(Self { identity, cgroup, namespaces, root, rest, control, handles })
+        Ok(Self { identity, cgroup, namespaces, root, rest, control, handles, etc })
     }
 
     /// Removes what would outlive us of a sandbox that will not be.
@@ -325,7 +331,12 @@ fn lock_down(
     program.push("forbid new privileges", Op::NoNewPrivileges);
     program.push("place the descriptors", Op::Descriptors { control: init_end });
     program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
-    let filter = syscalls::filter(plan.envelope.privilege().syscalls);
+    let workspace = plan.envelope.filesystem().workspace.as_ref();
+    let set_id = match workspace.map(|workspace| workspace.mode) {
+        Some(WorkspaceMode::ReadWrite) => SetId::Refused,
+        Some(WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadOnly) | None => SetId::Allowed,
+    };
+    let filter = syscalls::filter(plan.envelope.privilege().syscalls, set_id);
     let op = Op::Seccomp { filter, socket: listener, tag: LISTENER };
     program.push("enforce the system call filter", op);
 }
@@ -431,9 +442,22 @@ fn remedy(step: &str, error: &io::Error) -> String {
         ("mount the workspace", _) => {
             "keep the state folder (`FUMEHOOD_STATE`) on a local file system such as ext4, xfs, btrfs or tmpfs, or show the workspace with `:ro` or `:rw`"
         }
+        ("show a read-only path", io::ErrorKind::ReadOnlyFilesystem) => {
+            "the place inside does not exist, and its folder is read-only there: give another, as in `--ro PATH:/data/NAME`"
+        }
         ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
             "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
         }
+        _ if error.raw_os_error() == Some(LINK_IN_THE_WAY) => {
+            "a link stands on the way to that place inside, where an earlier command or the workspace put it: name the place that it leads to, or remove it"
+        }
+        ("copy the inputs in", io::ErrorKind::AlreadyExists) => {
+            "the workspace has a file of that name already: give the input another place, as in `--in FILE:/workspace/in/FILE`"
+        }
+        ("copy the inputs in", io::ErrorKind::ReadOnlyFilesystem) => {
+            "an input's place is in a folder that is read-only inside: give it another, as in `--in FILE:/workspace/in/FILE`"
+        }
+        ("show the image's /etc", _) => "`--image` takes an unpacked root folder, with `etc` and `usr` in it",
         ("copy the inputs in", _) => {
             "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"
         }

@@ -44,6 +44,8 @@ pub(crate) struct NativePlan {
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) etc: PathBuf,
+    /// Keeps that folder there while the sandbox lives.
+    pub(crate) hold: Option<std::fs::File>,
     /// The id mapping of the workspace, where it is copy-on-write and we have root.
     lower: Option<(OwnedFd, OwnedFd)>,
     copy_on_write: Option<PathBuf>,
@@ -109,11 +111,14 @@ impl Drop for NativePlan {
 impl Sources {
     pub(crate) fn find(plan: &NativePlan, identity: &Identity) -> std::io::Result<Self> {
         let envelope = &plan.envelope;
-        let etc = match envelope.filesystem().root {
+        let (etc, hold) = match envelope.filesystem().root {
             Root::HostSystem => {
-                etc::folder(&plan.placement.shared, envelope.privilege().uid, &plan.placement.home_at)?
+                let uid = envelope.privilege().uid;
+                let etc::Etc { path, hold } =
+                    etc::folder(&plan.placement.shared, uid, &plan.placement.home_at)?;
+                (path, Some(hold))
             }
-            Root::Directory(_) => PathBuf::new(),
+            Root::Directory(_) => (PathBuf::new(), None),
         };
         let copy_on_write = envelope
             .filesystem()
@@ -124,7 +129,7 @@ impl Sources {
         let lower = copy_on_write
             .as_ref()
             .and_then(|source| Some((idmap(identity, source)?, idmap(identity, source)?)));
-        Ok(Self { etc, lower, copy_on_write })
+        Ok(Self { etc, hold, lower, copy_on_write })
     }
 
     /// Adds the steps that put the layers where an overlay can be made of them, and gives the overlay.
@@ -305,7 +310,8 @@ fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
         strength: Strength::Kernel,
     };
     match (workspace.mode, placement.layer.as_ref().map(|layer| &layer.disk)) {
-        (WorkspaceMode::ReadOnly, _) => Vec::new(),
+        // What a read-write workspace takes is the host's own, and nobody counts it.
+        (WorkspaceMode::ReadOnly | WorkspaceMode::ReadWrite, _) => Vec::new(),
         (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Image { bytes, .. })) if *bytes > limit_bytes => vec![
             image(*bytes, ", as the session began with"),
             watch(format!("{limit} of it, looked at every second")),
@@ -317,7 +323,7 @@ fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
         (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Folder { why })) => {
             vec![watch(format!("disk-backed layer {limit}, looked at every second ({why})"))]
         }
-        (WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadWrite, _) => {
+        (WorkspaceMode::CopyOnWrite, None) => {
             vec![watch(format!("disk-backed layer {limit}, looked at every second"))]
         }
     }

@@ -77,6 +77,8 @@ impl<'a> RootBuilder<'a> {
         self.home();
         self.toolchains();
         self.workspace(overlay);
+        self.caches();
+        self.views();
         self.program
     }
 
@@ -99,19 +101,26 @@ impl<'a> RootBuilder<'a> {
 
     /// The system folders, in whichever of the two shapes hosts have: links into `/usr`, or folders.
     fn system(&mut self, etc: &Path) {
-        let base = match self.envelope.filesystem().root.clone() {
+        let image = match self.envelope.filesystem().root.clone() {
             Root::HostSystem => {
                 self.bind("show /etc", etc, "etc", READ_ONLY);
-                Path::new("/").to_path_buf()
+                None
             }
             Root::Directory(image) => {
-                self.bind("show the image's /etc", &image.join("etc"), "etc", READ_ONLY);
-                image
+                self.bind_within("show the image's /etc", &image, "etc");
+                Some(image)
             }
         };
+        let base = image.clone().unwrap_or_else(|| Path::new("/").to_path_buf());
         for name in ["usr", "opt"] {
-            if base.join(name).is_dir() {
-                self.bind("show the system folders", &base.join(name), name, READ_ONLY);
+            match &image {
+                None if base.join(name).is_dir() => {
+                    self.bind("show the system folders", &base.join(name), name, READ_ONLY);
+                }
+                Some(image) if std::fs::symlink_metadata(image.join(name)).is_ok() => {
+                    self.bind_within("show the system folders", image, name);
+                }
+                None | Some(_) => {}
             }
         }
         for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
@@ -122,7 +131,7 @@ impl<'a> RootBuilder<'a> {
                     Op::Symlink { to: c_path(&target), path: c_string(name) },
                 );
             } else if path.is_dir() {
-                self.bind("show the system folders", &path, name, READ_ONLY);
+                self.bind_within("show the system folders", &base, name);
             }
         }
     }
@@ -181,6 +190,10 @@ impl<'a> RootBuilder<'a> {
         if let Some(kept) = self.placement.home.clone() {
             self.idmapped("show the session's HOME", &kept, &at, WRITABLE);
         }
+    }
+
+    /// After the workspace, which would cover one that lies in it.
+    fn caches(&mut self) {
         for (host, guest) in self.placement.caches.clone() {
             let at = beneath(&guest);
             self.owned_parents(&at);
@@ -213,6 +226,9 @@ impl<'a> RootBuilder<'a> {
                 self.idmapped("show the workspace", &source, "workspace", WRITABLE);
             }
         }
+    }
+
+    fn views(&mut self) {
         for mount in self.envelope.filesystem().mounts.clone() {
             let at = beneath(&mount.at);
             self.parents(&at);
@@ -223,6 +239,12 @@ impl<'a> RootBuilder<'a> {
     fn bind(&mut self, phrase: &'static str, source: &Path, target: &str, attributes: Attributes) {
         let op = Op::Bind { source: c_path(source), target: c_string(target), attributes, idmap: None };
         self.step(phrase, op);
+    }
+
+    /// A read-only view of a folder of a root, which an image's links can not lead out of.
+    fn bind_within(&mut self, phrase: &'static str, root: &Path, name: &str) {
+        let (root, source, target) = (c_path(root), c_string(name), c_string(name));
+        self.step(phrase, Op::BindWithin { root, source, target, attributes: READ_ONLY });
     }
 
     /// A view in which what belongs to the source's owner belongs to the sandbox.
@@ -269,11 +291,11 @@ impl<'a> RootBuilder<'a> {
         }
     }
 
-    /// Folders above a mount point; those beneath HOME belong to the sandbox.
+    /// Folders above a mount point; those beneath HOME and the workspace belong to the sandbox.
     fn owned_parents(&mut self, path: &str) {
         let home = beneath(&self.placement.home_at);
         for parent in parents(path) {
-            if Path::new(&parent).starts_with(&home) {
+            if Path::new(&parent).starts_with(&home) || Path::new(&parent).starts_with("workspace") {
                 self.owned_folder(&parent, 0o755);
             } else {
                 self.folder(&parent, 0o755);

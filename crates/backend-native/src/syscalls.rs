@@ -13,12 +13,20 @@ const ENOSYS: Action = Action::Errno(38);
 /// Bits of `clone` and `unshare` that make namespaces.
 const NEW_NAMESPACES: u32 = 0x7E02_0080;
 
-/// The filter of a profile. Compiled once per launch; some ten microseconds.
-pub(crate) fn filter(profile: Syscalls) -> Filter {
-    Filter::compile(&table(profile), ENOSYS)
+/// Whether a file can be made that runs as its owner. On a folder of the host that is written at once, it
+/// would be the owner of the workspace, for every user of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetId {
+    Allowed,
+    Refused,
 }
 
-fn table(profile: Syscalls) -> BTreeMap<u32, Rule> {
+/// The filter of a profile. Compiled once per launch; some ten microseconds.
+pub(crate) fn filter(profile: Syscalls, set_id: SetId) -> Filter {
+    Filter::compile(&table(profile, set_id), ENOSYS)
+}
+
+fn table(profile: Syscalls, set_id: SetId) -> BTreeMap<u32, Rule> {
     let mut table = BTreeMap::new();
     for group in
         [FILES, PROCESSES, MEMORY, SIGNALS, TIME, DESCRIPTORS, SOCKETS, IPC, IDENTITY, SELF_CONFINEMENT]
@@ -40,8 +48,47 @@ fn table(profile: Syscalls) -> BTreeMap<u32, Rule> {
     for (number, rule) in conditional() {
         table.insert(nr(number), rule);
     }
+    if set_id == SetId::Refused {
+        for (number, rule) in without_set_id() {
+            table.insert(nr(number), rule);
+        }
+    }
     table
 }
+
+/// The calls that give a file its mode, without the set-id bits.
+fn without_set_id() -> Vec<(i64, Rule)> {
+    const BITS: [u32; 2] = [0o4000, 0o2000];
+    let has = |argument, bit| Test::Low { argument, mask: bit, value: bit };
+    let ask = |tests| (tests, Action::Ask);
+    let plain = |number, mode: u8| {
+        let cases = BITS.map(|bit| ask(vec![has(mode, bit)])).to_vec();
+        (number, Rule::Cases { cases, otherwise: Action::Allow })
+    };
+    // Only these flags make a file; without them the kernel does not look at the mode.
+    let opening = |number, flags: u8| {
+        let making = [libc::O_CREAT.cast_unsigned(), UNNAMED];
+        let cases =
+            making.iter().flat_map(|flag| BITS.map(|bit| ask(vec![has(flags, *flag), has(flags + 1, bit)])));
+        (number, Rule::Cases { cases: cases.collect(), otherwise: Action::Allow })
+    };
+    vec![
+        plain(libc::SYS_chmod, 1),
+        plain(libc::SYS_fchmod, 1),
+        plain(libc::SYS_fchmodat, 2),
+        plain(FCHMODAT2, 2),
+        plain(libc::SYS_creat, 1),
+        plain(libc::SYS_mknod, 1),
+        plain(libc::SYS_mknodat, 2),
+        opening(libc::SYS_open, 1),
+        opening(libc::SYS_openat, 2),
+        // Its mode lies in memory, which a filter can not read: programs fall back to `openat`.
+        (libc::SYS_openat2, Rule::Always(ENOSYS)),
+    ]
+}
+
+/// `__O_TMPFILE`, without the flag for folders that it comes with.
+const UNNAMED: u32 = 0o20_000_000;
 
 /// What to say of a call that was put to the keeper: its name, and the error it gets.
 pub(crate) fn refusal(number: i32) -> (&'static str, i32) {
@@ -55,7 +102,7 @@ pub(crate) fn refusal(number: i32) -> (&'static str, i32) {
     (named.map_or("a system call", |(_, name)| name), errno)
 }
 
-/// Those of [`conditional`] that can be refused.
+/// Those of [`conditional`] and [`without_set_id`] that can be refused.
 const JUDGED: &[(i64, &str)] = &[
     (libc::SYS_clone, "clone with a namespace"),
     (libc::SYS_unshare, "unshare with a namespace"),
@@ -63,7 +110,17 @@ const JUDGED: &[(i64, &str)] = &[
     (libc::SYS_socketpair, "socketpair of another family"),
     (libc::SYS_personality, "personality"),
     (libc::SYS_ioctl, "ioctl on a terminal"),
+    (libc::SYS_chmod, SET_ID),
+    (libc::SYS_fchmod, SET_ID),
+    (libc::SYS_fchmodat, SET_ID),
+    (FCHMODAT2, SET_ID),
+    (libc::SYS_creat, SET_ID),
+    (libc::SYS_mknod, SET_ID),
+    (libc::SYS_mknodat, SET_ID),
+    (libc::SYS_open, SET_ID),
+    (libc::SYS_openat, SET_ID),
 ];
+const SET_ID: &str = "a set-id bit in the host's own folder";
 
 /// Calls that depend on their arguments.
 fn conditional() -> Vec<(i64, Rule)> {
@@ -512,7 +569,7 @@ mod tests {
 
     #[test]
     fn tracing_is_for_the_debug_profile_alone() {
-        let rule = |profile| table(profile).remove(&nr(libc::SYS_ptrace));
+        let rule = |profile| table(profile, SetId::Allowed).remove(&nr(libc::SYS_ptrace));
         assert_eq!(rule(Syscalls::Default), Some(Rule::Always(Action::Ask)));
         assert_eq!(rule(Syscalls::Debug), Some(Rule::Always(Action::Allow)));
     }

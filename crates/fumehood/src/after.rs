@@ -71,7 +71,12 @@ fn not_started(step: &str, why: &str, remedy: &str) -> String {
 }
 
 fn hits(hits: &[Hit], dropped_bytes: u64) -> Option<String> {
-    let parts: Vec<String> = hits.iter().map(|hit| one_hit(hit, dropped_bytes)).collect();
+    let (left, met): (Vec<&Hit>, Vec<&Hit>) = hits.iter().partition(|hit| hit.kind == HitKind::NotCollected);
+    let mut parts: Vec<String> = met.into_iter().map(|hit| one_hit(hit, dropped_bytes)).collect();
+    let left: Vec<String> = left.into_iter().map(|hit| one_hit(hit, dropped_bytes)).collect();
+    if !left.is_empty() {
+        parts.push(format!("did not cross: {}", left.join(", ")));
+    }
     (!parts.is_empty()).then(|| format!("on the way: {}", parts.join("; ")))
 }
 
@@ -81,12 +86,18 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
         HitKind::OutputLimit => {
             format!("{} of output were past the limit and dropped (`--max-output`)", bytes(dropped_bytes))
         }
-        HitKind::OutOfMemory => format!("{count} of its processes were ended for memory (`--mem`): {detail}"),
-        HitKind::DiskFull => format!("writes met the disk limit (`--disk`): {detail}"),
-        HitKind::TooManyProcesses => {
-            format!("{} met the process limit (`--pids`): {detail}", plural(*count, "fork", "forks"))
+        HitKind::OutOfMemory => {
+            format!("{count} of its processes {} ended for want of memory (`--mem`)", was(*count))
         }
-        HitKind::Denied => format!("`{detail}` was refused {}", times(*count)),
+        HitKind::DiskFull => full(detail),
+        HitKind::TooManyProcesses => {
+            format!("{} met the process limit (`--pids`)", plural(*count, "fork", "forks"))
+        }
+        HitKind::Denied => {
+            let debugs = detail == "ptrace" || detail.starts_with("process_vm");
+            let way = if debugs { " (`--syscalls debug` allows it)" } else { "" };
+            format!("`{detail}` was refused {}{way}", times(*count))
+        }
         HitKind::LeftoverProcesses => {
             format!(
                 "{} outlived the command and {} ended",
@@ -94,9 +105,21 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
                 was(*count)
             )
         }
-        HitKind::NotCollected => {
-            format!("{} did not cross: {detail}", plural(*count, "thing", "things"))
+        HitKind::OutputLost => format!("output was lost: {detail}"),
+        HitKind::NotCollected if *count > 1 => format!("{detail} (and {} more)", count - 1),
+        HitKind::NotCollected => detail.clone(),
+    }
+}
+
+/// What was full, and by which flags it grows: scratch is memory, so its size follows from two.
+fn full(detail: &str) -> String {
+    match detail {
+        "no room left" => {
+            "scratch was full: it holds half of `--mem`, at most `--disk`; a `--workspace` holds more"
+                .to_owned()
         }
+        "the workspace's layer" => "the layer of the workspace was full (`--disk`)".to_owned(),
+        _ => format!("a write met the disk limit (`--disk`): {detail}"),
     }
 }
 
@@ -107,13 +130,13 @@ pub(crate) fn watched_limits(enforcement: &Enforcement) -> Vec<&'static str> {
     resources.map(|(_, mechanism)| mechanism.name).filter(|name| !EVERYWHERE.contains(name)).collect()
 }
 
-/// Told where memory or processes have no limit in the kernel. That time, output and bytes on disk are
-/// watched is so everywhere, and no news.
+/// Told where memory has no limit in the kernel. That time, output and bytes on disk are watched is so
+/// everywhere, and no news.
 fn watches(enforcement: &Enforcement) -> Option<String> {
     let names = watched_limits(enforcement);
     (!names.is_empty()).then(|| {
         format!(
-            "limits are watched here, not held by the kernel ({}); `fumehood doctor` says what would hold them",
+            "the memory limit is watched here, not held by the kernel ({}); `fumehood doctor` says what would hold it",
             names.join(", ")
         )
     })
@@ -245,8 +268,26 @@ mod tests {
         let line = hits(&[hit(HitKind::OutputLimit, "stdout", 1), hit(HitKind::Denied, "ptrace", 2)], 1536);
         assert_eq!(
             line.unwrap(),
-            "on the way: 1.5 KiB of output were past the limit and dropped (`--max-output`); `ptrace` was refused 2 times"
+            "on the way: 1.5 KiB of output were past the limit and dropped (`--max-output`); \
+             `ptrace` was refused 2 times (`--syscalls debug` allows it)"
         );
+        let left = [
+            hit(HitKind::NotCollected, "`a`: a device", 1),
+            hit(HitKind::OutOfMemory, "memory", 1),
+            hit(HitKind::NotCollected, "`b`: a link", 3),
+        ];
+        assert_eq!(
+            hits(&left, 0).unwrap(),
+            "on the way: 1 of its processes was ended for want of memory (`--mem`); \
+             did not cross: `a`: a device, `b`: a link (and 2 more)"
+        );
+    }
+
+    #[test]
+    fn full_scratch_names_the_flags_that_give_it_room() {
+        let hit = Hit { kind: HitKind::DiskFull, detail: "no room left".into(), count: 1, first_ms: 0 };
+        let line = hits(&[hit], 0).unwrap();
+        assert!(line.contains("`--mem`") && line.contains("`--workspace`"), "{line}");
     }
 
     #[test]

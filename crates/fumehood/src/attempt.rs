@@ -10,14 +10,22 @@ use fumehood_model::enforcement::Enforcement;
 use fumehood_model::envelope::{Defaults, Envelope, EnvelopeSpec};
 use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
+use fumehood_runtime::files::disk::Disk;
 use fumehood_runtime::state::State;
+use fumehood_sys::dirfd::DirHandle;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Enough for one launch, on the smallest host.
 const MEMORY_BYTES: u64 = 64 << 20;
+
+/// Enough for the layer of one launch.
+const DISK_BYTES: u64 = 64 << 20;
+/// The folders of a layer.
+const PARTS: [&str; 2] = ["upper", "work"];
 
 /// One thing that was tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -60,7 +68,9 @@ fn finding(what: &'static str, outcome: Result<Enforcement, Refusal>) -> Finding
 /// Starts a sandbox and ends it. What it was held by is the answer.
 fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforcement, Refusal> {
     let mut spec = EnvelopeSpec::default();
-    spec.filesystem.workspace = trial.map(|trial| trial.0.join("workspace").to_string_lossy().into_owned());
+    spec.filesystem.workspace =
+        trial.map(|trial| trial.folder.join("workspace").to_string_lossy().into_owned());
+    spec.resources.disk = Some(DISK_BYTES.to_string());
     let defaults = Defaults {
         base: PathBuf::from("/"),
         home: None,
@@ -76,10 +86,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
     let placement = Placement {
         id: new_id()?,
         shared: state.root().join("shared"),
-        layer: trial.map(|trial| LayerPlace {
-            folder: trial.0.join("layer"),
-            disk: LayerDisk::Folder { why: "a trial".to_owned() },
-        }),
+        layer: trial.map(|trial| LayerPlace { folder: trial.folder.join("layer"), disk: trial.disk.clone() }),
         home: None,
         home_at: PathBuf::from("/home/user"),
         caches: Vec::new(),
@@ -98,25 +105,50 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
 
 /// A folder with a workspace and a layer, gone when dropped.
 #[derive(Debug)]
-struct Trial(PathBuf);
+struct Trial {
+    folder: PathBuf,
+    disk: LayerDisk,
+}
 
 // === impl Trial ===
 
 impl Trial {
     fn new(state: &State) -> Result<Self, Refusal> {
         let folder = state.layers().join(format!("doctor-{}", new_id()?));
-        let made = Self(folder);
-        for part in ["workspace", "layer/upper", "layer/work"] {
-            make(&made.0.join(part))?;
-        }
+        let mut made = Self { folder, disk: LayerDisk::Folder { why: String::new() } };
+        make(&made.folder.join("workspace"))?;
+        let layer = made.folder.join("layer");
+        make(&layer)?;
+        made.disk = match own_disk(&layer, state) {
+            Ok(disk) => disk,
+            Err(why) => {
+                for part in PARTS {
+                    make(&layer.join(part))?;
+                }
+                LayerDisk::Folder { why }
+            }
+        };
         Ok(made)
     }
+}
+
+/// A file system of its own for the layer; or why there can be none.
+fn own_disk(layer: &Path, state: &State) -> Result<LayerDisk, String> {
+    let told = |error: std::io::Error| error.to_string();
+    let folder = DirHandle::open(layer).map_err(told)?;
+    let disk = Disk::make(&folder, &state.shared(), DISK_BYTES).map_err(|no| no.to_string())?;
+    let root = disk.root(&folder).map_err(told)?;
+    for part in PARTS {
+        root.make_dir(part.as_ref(), 0o700).map_err(told)?;
+    }
+    let mount = disk.mount(&folder).map_err(told)?;
+    Ok(LayerDisk::Image { bytes: disk.bytes(), mount: Some(Arc::clone(mount)) })
 }
 
 impl Drop for Trial {
     fn drop(&mut self) {
         // Nothing in it was written by a guest. What can not be removed is told by the next run.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -66,9 +66,9 @@ pub(crate) fn reason(choice: &Choice) -> String {
 fn missing(choice: &Choice) -> Refusal {
     let strongest = LEVELS.iter().max().copied().unwrap_or(Level::Container);
     let why = match choice.reason {
-        Reason::Asked => format!("this version does not hold the level `{}`", choice.level),
+        Reason::Asked => format!("this version does not have the level `{}`", choice.level),
         Reason::Table { trust, blast } => format!(
-            "trust `{}` and blast radius `{}` need the level `{}`, which this version does not hold",
+            "trust `{}` and blast radius `{}` need the level `{}`, which this version does not have",
             spec::trust_name(trust),
             spec::blast_name(blast),
             choice.level

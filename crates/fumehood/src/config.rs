@@ -6,7 +6,7 @@
 use crate::command::RunArguments;
 use crate::refusal::Refusal;
 use crate::spec;
-use fumehood_model::envelope::file::{FileFlaw, Located, parse};
+use fumehood_model::envelope::file::{FileFlaw, Located, parse, read as read_whole};
 use fumehood_model::envelope::{
     Defaults, Envelope, EnvelopeSpec, LayerError, Layered, found_file, named_file,
 };
@@ -70,8 +70,8 @@ pub(crate) fn settle(
         }
     };
     let name = shown(&file.to_string_lossy());
-    let located = parse_alone(&text, &name)?;
-    let located = located.rebased(file.parent().unwrap_or(Path::new("/")));
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    let located = read_whole(&text, folder, defaults).map_err(|flaws| in_file(&name, &flaws))?;
     let layered = match standing {
         Standing::Named | Standing::Trusted => named_file(flags, &located, defaults),
         Standing::Found | Standing::Changed => found_file(flags, &located, defaults),
@@ -126,7 +126,9 @@ fn refusal(
                 flaws.iter().map(|flaw| format!("\n  - {}: {}", place(name, flaw), flaw.what)).collect();
             Refusal::new(
                 STEP,
-                format!("`{name}` {how} and asks for more than the flags do:{list}"),
+                format!(
+                    "`{name}` {how} so it may only narrow, and it asks for more than the flags do:{list}"
+                ),
                 format!(
                     "read it, then `fumehood trust {name}` (until it changes), or name it: `--config {name}`"
                 ),

@@ -5,7 +5,7 @@ use crate::prepare::Prepared;
 use crate::refusal::Refusal;
 use crate::{screen, tasks};
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength};
-use fumehood_model::envelope::{Envelope, Network, Root};
+use fumehood_model::envelope::{Cleanup, Envelope, Network, Root};
 use fumehood_model::level::Choice;
 use fumehood_model::quantity::{show_bytes, show_cpus, show_duration};
 use fumehood_runtime::run::explain;
@@ -103,7 +103,10 @@ fn facts(clause: Clause, envelope: &Envelope) -> Vec<String> {
         }
         Clause::Credentials => vec!["no secret".to_owned()],
         Clause::Resources => resource_facts(envelope),
-        Clause::Cleanup => vec![format!("{:?}", envelope.cleanup()).to_lowercase()],
+        Clause::Cleanup => vec![match envelope.cleanup() {
+            Cleanup::Remove => "all is removed but the layer of a workspace that was changed".to_owned(),
+            Cleanup::RemoveAll => "all is removed, the layer of a changed workspace too".to_owned(),
+        }],
     }
 }
 
@@ -143,11 +146,12 @@ fn resource_facts(envelope: &Envelope) -> Vec<String> {
 }
 
 fn held(mechanism: &Mechanism) -> String {
-    let late = match mechanism.strength {
-        Strength::Watch => " (a watch: noticed after the fact)",
-        Strength::Kernel => "",
+    // What is only noticed after the fact is not held.
+    let how = match mechanism.strength {
+        Strength::Watch => "watched by",
+        Strength::Kernel => "held by",
     };
-    format!("held by {}: {}{late}", mechanism.name, mechanism.detail)
+    format!("{how} {}: {}", mechanism.name, mechanism.detail)
 }
 
 fn place(command: &Where<'_>) -> String {

@@ -21,7 +21,8 @@ const STEP: &str = "open the layer";
 /// Which layer is meant.
 #[derive(Debug, Args)]
 pub(crate) struct Meant {
-    /// The task, or the beginning of its id; the latest that changed something where left out
+    /// The task, or the beginning of its id. Left out: the latest run whose changes wait, whichever
+    /// its workspace (not a session's)
     #[arg(value_name = "ID", conflicts_with = "session")]
     task: Option<String>,
     /// The layer of this session
@@ -74,6 +75,11 @@ impl Picked {
     /// How a person names this layer to a command.
     pub(crate) fn words(&self) -> String {
         self.session.as_ref().map_or_else(|| self.task().to_string(), |name| format!("--session {name}"))
+    }
+
+    /// What a person calls it in a sentence.
+    pub(crate) fn title(&self) -> String {
+        self.session.as_ref().map_or_else(|| self.task().to_string(), |name| format!("the session `{name}`"))
     }
 
     /// What the layer changes.
@@ -134,7 +140,7 @@ pub(crate) fn failed(error: &dyn Error) -> Refusal {
     Refusal::new(
         STEP,
         format!("failed to {}", chain(error)),
-        "`fumehood audit show ID` says what the run did; the layer is still there",
+        "`fumehood audit list` names the runs, and `fumehood audit show ID` says what one did",
     )
 }
 

@@ -157,7 +157,7 @@ fn all(mut wrong: Vec<Refusal>) -> Result<(), Refusal> {
 fn find(named: Named<'_>) -> Result<PathBuf, Refusal> {
     let Named { flag, path, wanted, .. } = named;
     let (facts, real) = resolve(path).map_err(|error| {
-        let (what, remedy) = unreachable(path, wanted, &error);
+        let (what, remedy) = unreachable(flag, path, wanted, &error);
         Refusal::new(STEP, format!("`{flag} {}`: {what}", path.display()), remedy)
     })?;
     let refuse = |what: &str, remedy: String| {
@@ -191,16 +191,18 @@ fn special(kind: FileType) -> (&'static str, &'static str) {
 
 /// Why there is nothing to look at, and what to do.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the standard library may add kinds")]
-fn unreachable(path: &Path, wanted: Wanted, error: &std::io::Error) -> (String, String) {
+fn unreachable(flag: &str, path: &Path, wanted: Wanted, error: &std::io::Error) -> (String, String) {
     let (what, remedy) = match error.kind() {
         ErrorKind::NotFound if fs::symlink_metadata(path).is_ok() => {
             ("the link leads nowhere", "name what it should lead to".to_owned())
         }
-        ErrorKind::NotFound => ("there is no such path", missing_remedy(path, wanted)),
-        ErrorKind::NotADirectory => ("a part of the path is not a folder", missing_remedy(path, wanted)),
+        ErrorKind::NotFound => ("there is no such path", missing_remedy(flag, path, wanted)),
+        ErrorKind::NotADirectory => {
+            ("a part of the path is not a folder", missing_remedy(flag, path, wanted))
+        }
         ErrorKind::PermissionDenied => (
             "you may not look there",
-            format!("run as a user who may, or open it: `ls -ld {}`", path.display()),
+            format!("run as a user who may; see who that is: `ls -ld {}`", closed(path).display()),
         ),
         _ if is_link_loop(error) => {
             ("the links lead in a circle", format!("see `namei {}`, name the target", path.display()))
@@ -215,12 +217,21 @@ fn is_link_loop(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(40)
 }
 
+/// The folder that could be looked at and not into.
+fn closed(path: &Path) -> &Path {
+    path.ancestors().skip(1).find(|above| fs::symlink_metadata(above).is_ok()).unwrap_or(Path::new("/"))
+}
+
 /// The longest part of the path that is there: where the spelling went wrong.
-fn missing_remedy(path: &Path, wanted: Wanted) -> String {
+fn missing_remedy(flag: &str, path: &Path, wanted: Wanted) -> String {
     let there = path.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("/"));
-    let make = match wanted {
-        Wanted::Folder => format!(", or make it: `mkdir -p {}`", path.display()),
-        Wanted::File | Wanted::Either => String::new(),
+    let below_folder = there.is_dir() && wanted == Wanted::Folder && flag != "--image";
+    let make = match path.to_string_lossy().rsplit_once(':') {
+        Some((_, mode)) if flag == "--workspace" && !mode.contains('/') => {
+            ("; a folder's mode is `:ro` or `:rw`").to_owned()
+        }
+        _ if below_folder => format!(", or make it: `mkdir -p {}`", path.display()),
+        _ => String::new(),
     };
     format!("check the spelling (`{}` is there){make}", there.display())
 }

@@ -10,7 +10,7 @@ use fumehood_backend::Backend;
 use fumehood_model::ending::Ending;
 use fumehood_model::envelope::{Envelope, Root};
 use fumehood_model::exec::ExecRequest;
-use fumehood_model::level::{Blast, Choice, Level, Reason, Trust};
+use fumehood_model::level::{Blast, Choice, Reason, Trust};
 use fumehood_runtime::environment;
 use fumehood_runtime::run::{OutputMode, RunRequest};
 use fumehood_runtime::toolchains::{Host, Resolution, Toolchains, Views, resolve};
@@ -136,7 +136,11 @@ impl Command {
 
 /// What the sandbox says of a command that it does not have.
 fn not_found(name: &str, resolution: &Resolution) -> (String, String) {
+    let name = &fumehood_model::text::shown(name);
     match (&resolution.host, &resolution.flag) {
+        (Some(host), Some(flag)) if host.as_os_str() == name.as_str() => {
+            (format!("`{name}` is on the host, but not in the sandbox"), format!("add `{flag}`"))
+        }
         (Some(host), Some(flag)) => (
             format!("there is no `{name}` in the sandbox; the host has it at `{}`", host.display()),
             format!("add `{flag}`"),
@@ -161,8 +165,9 @@ fn not_found(name: &str, resolution: &Resolution) -> (String, String) {
 /// What was chosen and what would be stronger: for somebody who looks, and did not choose it.
 fn level_note(choice: &Choice, terminals: Terminals) -> Option<String> {
     let Reason::Table { trust, blast } = choice.reason else { return None };
+    // A level that can not be had is no advice.
     let stronger: Vec<&str> =
-        Level::ALL.iter().filter(|level| **level > choice.level).map(|level| level.name()).collect();
+        backends::LEVELS.iter().filter(|level| **level > choice.level).map(|level| level.name()).collect();
     let stronger =
         if stronger.is_empty() { String::new() } else { format!("; stronger: {}", stronger.join(", ")) };
     let (trust, blast) = (spec::trust_name(trust), spec::blast_name(blast));

@@ -22,18 +22,25 @@ pub(crate) fn say_bytes(bytes: &[u8]) {
 
 /// Writes one value as one line of JSON to standard output.
 pub(crate) fn say_json(value: &impl serde::Serialize) {
+    settle(write_json(value));
+}
+
+/// The same, for an answer that must arrive.
+pub(crate) fn write_json(value: &impl serde::Serialize) -> io::Result<()> {
     let text = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
-    say(&text);
+    let mut stream = io::stdout().lock();
+    stream.write_all(format!("{text}\n").as_bytes()).and_then(|()| stream.flush())
 }
 
-/// Writes `fumehood: text` to standard error.
+/// Writes `fumehood: text` to standard error, with what a terminal would obey escaped.
 pub(crate) fn note(text: &str) {
-    write_line(&mut io::stderr().lock(), &format!("fumehood: {text}"));
+    tell(&format!("fumehood: {text}"));
 }
 
-/// Writes `text` and a line end to standard error.
+/// Writes `text` and a line end to standard error, with what a terminal would obey escaped: names and
+/// arguments in it are often not ours.
 pub(crate) fn tell(text: &str) {
-    write_line(&mut io::stderr().lock(), text);
+    write_line(&mut io::stderr().lock(), &fumehood_model::text::lines(text));
 }
 
 fn write_line(stream: &mut impl Write, text: &str) {

@@ -43,6 +43,8 @@ pub struct Hit {
 pub enum HitKind {
     /// Output past the cap was drained and counted.
     OutputLimit,
+    /// Output could not be written to where the caller sends it.
+    OutputLost,
     /// The kernel ended a process of the sandbox for memory, and the command went on.
     OutOfMemory,
     /// A write met the disk limit.

@@ -131,7 +131,9 @@ impl fmt::Display for Reason {
         match self {
             Self::Asked => f.write_str("asked for by name"),
             Self::Table { trust, blast } => {
-                write!(f, "trust {trust:?} and blast radius {blast:?} require it")
+                let (trust, blast) = (format!("{trust:?}"), format!("{blast:?}"));
+                let (trust, blast) = (trust.to_lowercase(), blast.to_lowercase());
+                write!(f, "the weakest here for trust {trust} and blast radius {blast}")
             }
         }
     }

@@ -22,6 +22,15 @@ pub fn cut(text: &str, most_chars: usize) -> String {
     out
 }
 
+/// All of a text of several lines, with nothing in it that a terminal would obey.
+pub fn lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c == '\n' || is_plain(c) { out.push(c) } else { out.extend(c.escape_default()) }
+    }
+    out
+}
+
 /// Whether a terminal shows `c` and does nothing else.
 fn is_plain(c: char) -> bool {
     let invisible =
@@ -36,6 +45,7 @@ mod tests {
     #[test]
     fn escapes_do_not_reach_a_terminal() {
         assert_eq!(shown("a\u{1b}[2Jb\u{202e}c\né"), "a\\u{1b}[2Jb\\u{202e}c\\né");
+        assert_eq!(lines("a\nb\u{1b}[2J"), "a\nb\\u{1b}[2J");
         assert_eq!(shown(&"x".repeat(500)).chars().count(), SHOWN_CHARS + 1);
     }
 }

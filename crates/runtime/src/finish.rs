@@ -42,8 +42,7 @@ pub(crate) fn collect(
     watched: Watched,
     log: &mut TaskLog,
 ) -> Finished {
-    let Watched { ending, mut hits, cpu_ms, born, streams } = watched;
-    let meters = instance.meters();
+    let Watched { ending, mut hits, cpu_ms, meters, born, streams } = watched;
     let bytes = |flow: &Option<Flow>| flow.as_ref().map_or(0, |flow| flow.bytes);
     let usage = Usage {
         wall_ms: u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -52,9 +51,14 @@ pub(crate) fn collect(
         stdout_bytes: bytes(&streams.output),
         stderr_bytes: bytes(&streams.error),
     };
-    let collected = output(request, instance, log, &mut hits, born);
+    let collected = output((request, places.output.as_ref()), instance, log, &mut hits, born);
     let (changes, layer_unread) = layer(places, &mut hits, born);
     let Streams { output, error, allowance, .. } = streams;
+    for (name, flow) in [("standard output", &output), ("standard error", &error)] {
+        if let Some(why) = flow.as_ref().and_then(|flow| flow.lost.as_ref()) {
+            hits.push(late_hit(HitKind::OutputLost, format!("{name}: {why}"), 1, born));
+        }
+    }
     let memory = |flow: Option<Flow>| flow.map(Flow::take_memory).unwrap_or_default();
     let (stdout, stderr) = (memory(output), memory(error));
     Finished {
@@ -76,6 +80,11 @@ fn layer(places: &Places, hits: &mut Vec<Hit>, born: Instant) -> (Option<Changes
     let mut unread = |what: String, count| hits.push(late_hit(HitKind::NotCollected, what, count, born));
     match layer.changes() {
         Ok(list) => {
+            let settled = if list.is_empty() { Ok(()) } else { layer.settle() };
+            if let Err(error) = settled {
+                unread(format!("the layer is damaged: {}", chain(&error)), 1);
+                return (None, true);
+            }
             if let Some(first) = list.unread.first() {
                 let count = u64::try_from(list.unread.len()).unwrap_or(u64::MAX);
                 unread(format!("`{}` of the layer: {}", escape_path(&first.path), first.why), count);
@@ -91,19 +100,19 @@ fn layer(places: &Places, hits: &mut Vec<Hit>, born: Instant) -> (Option<Changes
 
 /// Brings the plain files of `/out` to the host, each recorded before it appears.
 fn output(
-    request: &RunRequest,
+    (request, target): (&RunRequest, Option<&collector::Target>),
     instance: &dyn Instance,
     log: &mut TaskLog,
     hits: &mut Vec<Hit>,
     born: Instant,
 ) -> Option<Collected> {
-    let target = request.envelope.filesystem().output.as_ref()?;
+    let target = target?;
     let mut refuse = |what: String, count| hits.push(late_hit(HitKind::NotCollected, what, count, born));
     let limits = collector::CollectLimits::for_disk(request.envelope.resources().disk_bytes);
     let mut record = |event: &Event| log.append(unix_millis(), event).map_err(io::Error::other);
     let outcome = instance.output().ok_or_else(|| "`/out` was never shared".to_owned()).and_then(|from| {
         let from = from.try_clone_to_owned().map(DirHandle::from).map_err(|error| error.to_string())?;
-        let to = collector::open_target(target).map_err(|error| chain(&error))?;
+        let to = target.open().map_err(|error| chain(&error))?;
         collector::collect(&from, &to, limits, &mut record).map_err(|error| chain(&error))
     });
     match outcome {

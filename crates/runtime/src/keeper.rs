@@ -12,7 +12,7 @@
 
 use crate::meter::{Excess, Meter};
 use crate::streams::{Allowance, Flow, Sink};
-use fumehood_backend::{Event, ExecError, Instance, WaitStatus};
+use fumehood_backend::{Event, ExecError, Instance, Meters, WaitStatus};
 use fumehood_model::ending::{Ending, Hit, HitKind, signal_name};
 use fumehood_sys::poll::{self, Interest};
 use fumehood_sys::{process, terminal};
@@ -56,6 +56,8 @@ pub(crate) struct Watched {
     pub(crate) ending: Ending,
     pub(crate) hits: Vec<Hit>,
     pub(crate) cpu_ms: u64,
+    /// What the sandbox had used when it was over.
+    pub(crate) meters: Meters,
     /// When the exec was asked for.
     pub(crate) born: Instant,
     pub(crate) streams: Streams,
@@ -141,8 +143,16 @@ impl<'a> Keeper<'a> {
         }
         self.deliver_rest()?;
         self.raw = None;
-        let ending = self.conclude();
-        Ok(Watched { ending, hits: self.hits, cpu_ms: self.cpu_ms, born: self.born, streams: self.streams })
+        let meters = self.meter.last(self.instance);
+        let ending = self.conclude(meters);
+        Ok(Watched {
+            ending,
+            hits: self.hits,
+            cpu_ms: self.cpu_ms,
+            meters,
+            born: self.born,
+            streams: self.streams,
+        })
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -295,8 +305,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// The one place where an ending is decided.
-    fn conclude(&mut self) -> Ending {
-        let last = self.meter.last(self.instance);
+    fn conclude(&mut self, last: Meters) -> Ending {
         let outcome = self.outcome.take().unwrap_or(Outcome::Gone);
         if last.fork_failures > 0 {
             self.hit(HitKind::TooManyProcesses, "processes", last.fork_failures);

@@ -1,6 +1,7 @@
 //! Where on the host the parts of a run are: its layer, its session's HOME, its caches.
 
-use crate::files::disk::{Disk, NoDisk};
+use crate::files::collect::{CollectError, Target};
+use crate::files::disk::{self, Disk, NoDisk};
 use crate::files::layer::{Layer, LayerError};
 use crate::finish::Finished;
 use crate::run::RunRequest;
@@ -9,8 +10,9 @@ use fumehood_backend::{LayerDisk, LayerPlace, Placement};
 use fumehood_model::envelope::{Cache, Cleanup, Envelope, WorkspaceMode};
 use fumehood_model::id::TaskId;
 use fumehood_model::report::Changes;
-use fumehood_sys::dirfd::DirHandle;
+use fumehood_sys::dirfd::{DirHandle, DirLock};
 use sha2::{Digest as _, Sha256};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,6 +27,8 @@ pub(crate) struct Places {
     pub(crate) layer: Option<Layer>,
     /// The layer's folder, when it is this run's alone.
     pub(crate) own_layer: Option<PathBuf>,
+    /// Where outputs go, held since before the command could move it.
+    pub(crate) output: Option<Target>,
 }
 
 /// Why a place could not be made.
@@ -36,10 +40,14 @@ pub(crate) enum PlaceError {
         #[source]
         source: io::Error,
     },
+    #[error("find the place for outputs")]
+    Output(#[source] CollectError),
     #[error("make the layer of the workspace")]
     Layer(#[source] LayerError),
     #[error("the session `{name}` belongs to the workspace `{}`", workspace.display())]
     OtherWorkspace { name: String, workspace: PathBuf },
+    #[error("take the session, which another run is using")]
+    SessionBusy,
     #[error("make `{}`", path.display())]
     Folder {
         path: PathBuf,
@@ -84,6 +92,8 @@ impl Places {
         let unchanged = finished.changes.is_none_or(|changes| changes == Changes::default());
         if (unchanged && !finished.layer_unread) || *envelope.cleanup() == Cleanup::RemoveAll {
             self.give_back();
+        } else if let (Some(layer), Some(_), Some(_)) = (&self.layer, self.disk(), &self.own_layer) {
+            disk::keep(layer.dir());
         }
     }
 
@@ -91,6 +101,8 @@ impl Places {
     pub(crate) fn make(state: &State, id: &TaskId, request: &RunRequest) -> Result<Self, PlaceError> {
         let envelope = &request.envelope;
         let owner = owner_of(envelope);
+        let output = envelope.filesystem().output.as_ref();
+        let output = output.map(|path| Target::find(path)).transpose().map_err(PlaceError::Output)?;
         let session = envelope.filesystem().session.as_ref().map(|name| (name, state.sessions().join(name)));
         if let Some((_, folder)) = &session {
             make_folder(folder, None)?;
@@ -110,7 +122,7 @@ impl Places {
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
         };
-        Ok(Self { placement, layer, own_layer })
+        Ok(Self { placement, layer, own_layer, output })
     }
 }
 
@@ -131,17 +143,18 @@ fn layer(
     let open = |path: &Path| {
         DirHandle::open(path).map_err(|source| PlaceError::Folder { path: path.to_owned(), source })
     };
+    // Two first runs of one session must not both make it: what one wrote would be lost to the other.
+    let maker = session.map(|_| make_folder(&path, None).and_then(|()| open(&path))).transpose()?;
+    let _made_by_us = maker.as_ref().map(lock_unmade).transpose()?.flatten();
     if let Some((name, _)) = session.filter(|_| path.join("meta.json").exists()) {
         let layer = Layer::open_in(open(&path)?, name).map_err(PlaceError::Layer)?;
-        return match layer.workspace() {
-            Ok(_) => {
-                let disk = disk_of(&layer, None)?;
-                Ok(Some((layer, LayerPlace { folder: path, disk })))
-            }
-            Err(_) => {
-                Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace: layer.meta.workspace() })
-            }
-        };
+        // A layer tells what differs from one folder. Over another it would hide and show the wrong files.
+        if !layer.is_over(&source) {
+            let workspace = layer.meta.workspace();
+            return Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace });
+        }
+        let disk = disk_of(&layer, None)?;
+        return Ok(Some((layer, LayerPlace { folder: path, disk })));
     }
     make_folder(&path, None)?;
     let dir = open(&path)?;
@@ -152,6 +165,19 @@ fn layer(
     let layer = Layer::create_on((dir, disk), id, &workspace.source, &source).map_err(PlaceError::Layer)?;
     let disk = disk_of(&layer, refused)?;
     Ok(Some((layer, LayerPlace { folder: path, disk })))
+}
+
+/// The lock of a session's layer, while that is still to be made.
+fn lock_unmade(dir: &DirHandle) -> Result<Option<DirLock<'_>>, PlaceError> {
+    let failed = |source| PlaceError::Layer(LayerError::Part { part: ".", source });
+    let is_made = || dir.look(OsStr::new("meta.json")).map(|found| found.is_some()).map_err(failed);
+    if is_made()? {
+        return Ok(None);
+    }
+    match dir.try_lock().map_err(failed)? {
+        Some(lock) => Ok(Some(lock)),
+        None => Err(PlaceError::SessionBusy),
+    }
 }
 
 /// What an open layer lies on; `refused` says why it is not a file system of its own.

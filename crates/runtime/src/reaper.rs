@@ -7,6 +7,7 @@
 //! left whose keeper and reaper both died.
 
 use crate::files::discard;
+use crate::files::disk::{self, Disk};
 use crate::run::unix_millis;
 use fumehood_audit::{Line, RecordError, TaskLog};
 use fumehood_backend::Backend;
@@ -126,16 +127,16 @@ fn sweep(estate: &Estate<'_>) {
     }
     for layer in std::fs::read_dir(&estate.layers).into_iter().flatten().flatten() {
         let name = layer.file_name();
-        let dead = name.to_str().and_then(|name| TaskId::parse(name).ok()).is_some_and(|id| {
-            let record = File::open(estate.records.join(format!("{id}.jsonl")));
-            record.map_or_else(
-                |error| error.kind() == io::ErrorKind::NotFound,
-                |record| record.try_lock().is_ok(),
-            )
-        });
-        if dead && is_old(&layer) {
-            // One with a file system of its own is not looked into here, and kept.
-            forget_if_unchanged(&layer.path(), None);
+        let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
+        if !is_old(&layer) {
+            continue;
+        }
+        match File::open(estate.records.join(format!("{id}.jsonl"))) {
+            Ok(record) if record.try_lock().is_ok() => forget_if_unchanged(&layer.path(), None),
+            // A run that was killed before its record was begun; or a record that its owner has moved away,
+            // and then what the layer changes is still theirs.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => forget_unused(&layer.path()),
+            Ok(_) | Err(_) => {}
         }
     }
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
@@ -153,11 +154,35 @@ fn sync(records: &Path, id: &TaskId) {
     }
 }
 
+/// Removes a layer without changes that no run holds.
+fn forget_unused(layer: &Path) {
+    let free = DirHandle::open_no_link(layer).is_ok_and(|dir| matches!(dir.try_lock(), Ok(Some(_))));
+    if free {
+        forget_if_unchanged(layer, None);
+    }
+}
+
 /// A killed run keeps what it changed, for its owner to look at; a layer without changes is nothing.
-fn forget_if_unchanged(layer: &Path, disk: Option<&OwnedFd>) {
-    let parts = disk.map_or_else(|| DirHandle::open(layer), |disk| disk.try_clone().map(DirHandle::from));
-    let upper = parts.and_then(|parts| parts.sub(Path::new("upper")));
-    if upper.and_then(|upper| upper.list()).is_ok_and(|mut entries| entries.next().is_none()) {
-        let _ = crate::places::remove_layer(layer);
+fn forget_if_unchanged(layer: &Path, mounted: Option<&OwnedFd>) {
+    let Ok(dir) = DirHandle::open(layer) else { return };
+    let Ok(own) = Disk::find(&dir) else { return };
+    let parts = match (mounted, &own) {
+        (Some(mounted), _) => mounted.try_clone().map(DirHandle::from),
+        // To look into a file system is work, so it is done once.
+        (None, Some(_)) if disk::is_kept(&dir) => return,
+        (None, Some(own)) => own.root(&dir),
+        (None, None) => dir.sub(Path::new("")),
+    };
+    let Ok(parts) = parts else { return };
+    let upper = parts.sub(Path::new("upper"));
+    match upper.and_then(|upper| upper.list()).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => drop(crate::places::remove_layer(layer)),
+        Ok(false)
+            if own.is_some()
+                && parts.sub(Path::new("")).is_ok_and(|root| disk::settle(&root, &dir).is_ok()) =>
+        {
+            disk::keep(&dir)
+        }
+        Ok(false) | Err(_) => {}
     }
 }

@@ -4,7 +4,7 @@ use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
 use crate::meter::{Meter, Written};
-use crate::places::Places;
+use crate::places::{PlaceError, Places};
 use crate::reaper::{Estate, Reaper};
 use crate::state::State;
 use crate::streams::{Allowance, Flow, Sink};
@@ -84,7 +84,7 @@ pub fn explain(
 impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
     fn go(&mut self) -> Result<Finished, Ending> {
-        let places = Places::make(self.state, &self.id, self.request).map_err(|error| failed(&error))?;
+        let places = Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
         let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
@@ -106,8 +106,11 @@ impl Attempt<'_> {
             .map_err(|error| launch_failed(&error))
             .and_then(|mut instance| self.start(instance.as_mut()).map(|streams| (instance, streams)));
         // The guest is starting on another processor; what cleans up after it starts beside it.
-        let reaper =
-            Reaper::fork(&self.estate(&places)).map_err(|error| broken("start the reaper", &error))?;
+        let (reaper, outcome) = match Reaper::fork(&self.estate(&places)) {
+            Ok(reaper) => (Some(reaper), outcome),
+            // No sandbox without one; what was started ends here, and is cleaned up below.
+            Err(error) => (None, outcome.and_then(|_started| Err(broken("start the reaper", &error)))),
+        };
         let finished = match outcome {
             Ok((mut instance, streams)) => {
                 process::keep_capabilities(&KEPT_CAPABILITIES)
@@ -125,7 +128,7 @@ impl Attempt<'_> {
         places.settle(&self.request.envelope, &finished);
         // The reaper is the last to hold the layer's file system, and waits for what it writes out.
         drop(places);
-        if !reaper.done() {
+        if !reaper.is_some_and(Reaper::done) {
             // Without a reaper it is for us to wait until everything is gone.
             let _ = self.backend.reap(&self.id);
         }
@@ -266,6 +269,28 @@ fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
 /// A step of our own that the kernel refused.
 fn broken(step: &str, error: &io::Error) -> Ending {
     not_started(step, &error.to_string(), "`fumehood doctor` looks at what this host can hold")
+}
+
+/// Why a run has no place.
+fn unplaced(error: &PlaceError) -> Ending {
+    match error {
+        PlaceError::OtherWorkspace { name, .. } => not_started(
+            "open the session",
+            &error.to_string(),
+            &format!(
+                "name another `--session`; `fumehood discard --session {name}` drops what this one changed and frees it"
+            ),
+        ),
+        PlaceError::SessionBusy => not_started(
+            "take the session",
+            "another run is making it",
+            "wait until that is done, or use another `--session`",
+        ),
+        PlaceError::Workspace { .. }
+        | PlaceError::Output(_)
+        | PlaceError::Layer(_)
+        | PlaceError::Folder { .. } => failed(error),
+    }
 }
 
 /// An error of our own on the way, with its causes.

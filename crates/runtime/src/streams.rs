@@ -33,6 +33,8 @@ pub(crate) struct Flow {
     sent: usize,
     /// Bytes read in all.
     pub(crate) bytes: u64,
+    /// Why the sink took no more, where it was not that nobody reads it.
+    pub(crate) lost: Option<String>,
 }
 
 /// Where bytes go.
@@ -69,7 +71,15 @@ impl Allowance {
 
 impl Flow {
     pub(crate) fn new(source: OwnedFd, sink: Sink) -> Self {
-        Self { source: Some(source.into()), patient: false, sink, chunk: Vec::new(), sent: 0, bytes: 0 }
+        Self {
+            source: Some(source.into()),
+            patient: false,
+            sink,
+            chunk: Vec::new(),
+            sent: 0,
+            bytes: 0,
+            lost: None,
+        }
     }
 
     /// From a stream of the caller's, which is read only when it has something.
@@ -141,7 +151,9 @@ impl Flow {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Nobody reads: whoever writes is told by a broken pipe, as without us.
-                Err(_) => {
+                Err(error) => {
+                    let unread = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&error.kind());
+                    self.lost = (!unread).then(|| error.to_string());
                     self.sink = Sink::Closed;
                     self.end();
                 }

@@ -151,22 +151,19 @@ impl Instruction {
 
 /// Neighbouring numbers with the same rule share a leaf: (first number, leaf code).
 fn ranges(rules: &BTreeMap<u32, Rule>, otherwise: Action) -> Vec<(u32, Vec<Instruction>)> {
-    let mut ranges: Vec<(u32, Vec<Instruction>)> = Vec::new();
-    let mut push = |first: u32, code: Vec<Instruction>| match ranges.last() {
-        Some((_, last)) if *last == code => {}
-        _ => ranges.push((first, code)),
-    };
+    let (otherwise, x32) = (Rule::Always(otherwise), Rule::Always(Action::Kill));
+    let mut ranges: Vec<(u32, &Rule)> = Vec::new();
     let mut next = 0;
     for (number, rule) in rules.range(..X32_BIT) {
         if *number > next {
-            push(next, leaf(&Rule::Always(otherwise)));
+            ranges.push((next, &otherwise));
         }
-        push(*number, leaf(rule));
+        ranges.push((*number, rule));
         next = number + 1;
     }
-    push(next, leaf(&Rule::Always(otherwise)));
-    push(X32_BIT, leaf(&Rule::Always(Action::Kill)));
-    ranges
+    ranges.extend([(next, &otherwise), (X32_BIT, &x32)]);
+    ranges.dedup_by(|later, earlier| later.1 == earlier.1);
+    ranges.into_iter().map(|(first, rule)| (first, leaf(rule))).collect()
 }
 
 fn leaf(rule: &Rule) -> Vec<Instruction> {

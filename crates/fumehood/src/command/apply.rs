@@ -67,7 +67,7 @@ fn attempt(args: &Args) -> Result<ExitCode, Refusal> {
     let (applied, held) = match outcome {
         Ok(applied) => (applied, false),
         Err(ApplyError::Held(preview)) => (as_applied(*preview), true),
-        Err(error) => return Err(layers::failed(&error)),
+        Err(error) => return Err(stopped(&picked, &error)),
     };
     if args.json {
         screen::say_json(&json(&picked, &applied));
@@ -81,6 +81,28 @@ fn attempt(args: &Args) -> Result<ExitCode, Refusal> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Why it went no further, and where to look.
+fn stopped(picked: &Picked, error: &ApplyError) -> Refusal {
+    let refusal = layers::failed(error);
+    let closed = match error {
+        ApplyError::Step { source, .. } => source.kind() == std::io::ErrorKind::PermissionDenied,
+        ApplyError::Layer(_)
+        | ApplyError::Read(_)
+        | ApplyError::Held(_)
+        | ApplyError::Journal(_)
+        | ApplyError::Record { .. }
+        | ApplyError::Stopped(_) => false,
+    };
+    let workspace = escape_path(&picked.layer.meta.workspace());
+    let task = picked.task();
+    let remedy = if closed {
+        format!("run it as a user who may write in `{workspace}`; the layer is still there")
+    } else {
+        format!("`fumehood audit show {task}` says what was done; what was not is still in the layer")
+    };
+    Refusal { remedy, ..refusal }
+}
+
 fn as_applied(preview: Preview) -> Applied {
     let Preview { refusals, conflicts, notes } = preview;
     Applied { done: Changes::default(), refusals, conflicts, notes }
@@ -91,7 +113,9 @@ fn tell(picked: &Picked, applied: &Applied, held: bool) {
         [(&applied.refusals, "refused"), (&applied.conflicts, "conflict"), (&applied.notes, "note")]
     {
         for Left { path, why } in lines {
-            screen::tell(&format!("{mark:<9} {}: {why}", escape_path(path)));
+            let path = escape_path(path);
+            let way = if mark == "conflict" { format!(" (`--force {path}`)") } else { String::new() };
+            screen::tell(&format!("{mark:<9} {path}: {why}{way}"));
         }
     }
     let Changes { added, modified, deleted, .. } = applied.done;
@@ -99,9 +123,10 @@ fn tell(picked: &Picked, applied: &Applied, held: bool) {
     let task = picked.words();
     if held {
         screen::note(&format!(
-            "nothing was applied: {} refused, {} in conflict\n  remedy: name them with `--allow PATH` and `--force PATH`, or `fumehood apply {task} --partial` for the rest",
+            "nothing was applied: {} refused, {} in conflict\n  remedy: {}",
             applied.refusals.len(),
-            applied.conflicts.len()
+            applied.conflicts.len(),
+            ways(applied, &task)
         ));
         return;
     }
@@ -111,6 +136,13 @@ fn tell(picked: &Picked, applied: &Applied, held: bool) {
             "the rest stays: `fumehood diff {task}` shows it, `fumehood discard {task}` drops it"
         ));
     }
+}
+
+/// The ways on: the flags that the lines above name, where they name any, and to go without the rest.
+fn ways(applied: &Applied, task: &str) -> String {
+    let rest = format!("`fumehood apply {task} --partial` for the rest");
+    let named = !applied.conflicts.is_empty() || applied.refusals.iter().any(|left| left.why.contains("`--"));
+    if named { format!("add the flags that the lines name, or {rest}") } else { rest }
 }
 
 fn json(picked: &Picked, applied: &Applied) -> serde_json::Value {

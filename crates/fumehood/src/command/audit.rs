@@ -89,7 +89,8 @@ fn show(typed: Option<&str>, json: bool) -> Result<ExitCode, Refusal> {
     } else {
         screen::say_raw(&fumehood_audit::show(&transcript));
     }
-    Ok(ExitCode::SUCCESS)
+    // A crash leaves half a line too: what is no line is told, and the rest is shown.
+    Ok(if transcript.unreadable_bytes > 0 { ExitCode::from(NOT_WHOLE) } else { ExitCode::SUCCESS })
 }
 
 fn verify(expected: Option<&str>, json: bool) -> Result<ExitCode, Refusal> {

@@ -57,10 +57,16 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     if !names.is_empty() {
         screen::say(&format!("stronger: {}", names.join(", ")));
     }
+    let stands = backends::LEVELS.iter().find(|built| **built >= level);
+    if let Some(built) = stands.filter(|built| **built != level) {
+        screen::say(&format!(
+            "this version does not have `{level}`: `{built}`, which is stronger, stands for it"
+        ));
+    }
     if !available {
         let built: Vec<String> = backends::LEVELS.iter().map(|level| format!("`{level}`")).collect();
         screen::say(&format!(
-            "this version does not hold `{level}`: `fumehood run` refuses (it holds {})",
+            "this version does not have `{level}`: `fumehood run` refuses, and names {} as the weaker way",
             built.join(", ")
         ));
     }

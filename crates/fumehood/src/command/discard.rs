@@ -5,6 +5,7 @@ use crate::refusal::Refusal;
 use crate::{screen, usage};
 use clap::Parser;
 use fumehood_model::event::Event;
+use fumehood_runtime::files::text::escape_path;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -41,10 +42,14 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
 
 fn attempt(args: &Args) -> Result<String, Refusal> {
     let picked = Picked::open(&args.meant)?;
-    let task = picked.task().clone();
+    let gone = format!(
+        "the changes of {} to {} are gone",
+        picked.title(),
+        escape_path(&picked.layer.meta.workspace())
+    );
     picked.recorded(|_, record| record(&Event::LayerDiscarded {}))?.map_err(|error| {
         Refusal::new("record it", error.to_string(), "free space where the state folder is")
     })?;
     picked.remove()?;
-    Ok(format!("the changes of {task} are gone"))
+    Ok(gone)
 }

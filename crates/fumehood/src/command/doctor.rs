@@ -157,9 +157,8 @@ fn level_text(state: &LevelState, lines: &mut Vec<String>) {
         };
         lines.push(format!("  {:<12}{held}", clause.clause.name()));
         for mechanism in &clause.by {
-            let late =
-                if mechanism.strength == Strength::Watch { " (a watch: noticed after the fact)" } else { "" };
-            lines.push(format!("    {}: {}{late}", mechanism.name, mechanism.detail));
+            let watch = if mechanism.strength == Strength::Watch { " (noticed after the fact)" } else { "" };
+            lines.push(format!("    {}{watch}: {}", mechanism.name, mechanism.detail));
         }
     }
     for obstacle in &state.obstacles {

@@ -63,6 +63,14 @@ pub(crate) fn dispatch(mut words: Vec<OsString>) -> ExitCode {
 
 fn unknown(word: &OsString) -> Refusal {
     let word = word.to_string_lossy();
+    if word.starts_with('-') {
+        let why = format!("`fumehood` knows no `{word}`");
+        return Refusal::new(
+            "read the arguments",
+            why,
+            "flags come after the command: `fumehood run --help` lists those of `run`",
+        );
+    }
     Refusal::new(
         "read the arguments",
         format!("there is no command `fumehood {word}`"),

@@ -45,7 +45,11 @@ fn attempt(args: &RunArguments, early: Early) -> Result<ExitCode, Refusal> {
     let mut report = run(prepared.backend.as_ref(), &state, prepared.request.clone());
     prepared.mend(&mut report.ending);
     if args.json {
-        screen::say_json(&report);
+        // A caller that reads no report must not take the command's code for all of the truth.
+        if let Err(error) = screen::write_json(&report) {
+            screen::note(&format!("the report of `{}` could not be written: {error}", report.task));
+            return Ok(ExitCode::from(NOT_STARTED));
+        }
     } else {
         tell(&report, &prepared, args);
     }

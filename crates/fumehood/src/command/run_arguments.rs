@@ -30,7 +30,8 @@ pub(crate) struct RunArguments {
     /// Show a host file or folder read-only, at its own path or at DEST. May be repeated
     #[arg(long = "ro", value_name = "PATH[:DEST]", help_heading = "Files")]
     pub(crate) read_only: Vec<OsString>,
-    /// Go on where the last run of this name stopped: same layer, same HOME
+    /// Go on where the last run of this name stopped: same HOME and, with the same --workspace, same
+    /// layer
     #[arg(long, value_name = "NAME", help_heading = "Files")]
     pub(crate) session: Option<String>,
     /// Keep a cache for this project: `npm`, `pip`, `cargo`, or a folder inside. May be repeated
@@ -40,10 +41,12 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) image: Option<OsString>,
 
-    /// End the command after this time: `90s`, `5m`
+    /// End the command after this time: `90s`, `5m` [default: none at a terminal, 60s with --json,
+    /// else 1h]
     #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
     pub(crate) timeout: Option<String>,
-    /// Memory of everything inside: `512M`, `2GiB`
+    /// Memory of everything inside, scratch included: `512M`, `2GiB` [default: 4GiB, or half of the
+    /// host's]
     #[arg(
         long = "mem",
         visible_alias = "memory",
@@ -52,27 +55,29 @@ pub(crate) struct RunArguments {
         allow_hyphen_values = true
     )]
     pub(crate) memory: Option<String>,
-    /// Processors: `2`, `0.5`
+    /// Processors: `2`, `0.5` [default: all]
     #[arg(long, value_name = "NUMBER", help_heading = "Limits", allow_hyphen_values = true)]
     pub(crate) cpus: Option<String>,
-    /// Processes and threads
+    /// Processes and threads [default: 512]
     #[arg(long, value_name = "NUMBER", help_heading = "Limits", allow_hyphen_values = true)]
     pub(crate) pids: Option<u32>,
-    /// Bytes that may be written to disk
+    /// Bytes that may be written to the layer of a workspace, or to scratch (which ends at half of
+    /// --mem) [default: 10GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
     pub(crate) disk: Option<String>,
-    /// Output that is passed on; the rest is counted and dropped
+    /// Output that is passed on; the rest is counted and dropped [default: 16MiB with --json, else
+    /// 1TiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
     pub(crate) max_output: Option<String>,
 
-    /// Level: `wasm`, `process`, `container`, `gvisor`, `microvm`. Left out, it follows from
-    /// --trust and --blast (`fumehood choose`)
+    /// Level: `container`; `wasm`, `process`, `gvisor`, `microvm` are not in this version. Left out,
+    /// it follows from --trust and --blast (`fumehood choose`)
     #[arg(long, value_name = "LEVEL", help_heading = "Isolation", value_parser = spec::level_parser(), hide_possible_values = true)]
     pub(crate) level: Option<Level>,
-    /// How far the input can be trusted: `low`, `medium` (the default), `high`
+    /// How far the input can be trusted: `low`, `medium`, `high` [default: medium]
     #[arg(long, value_name = "TRUST", help_heading = "Isolation", value_parser = spec::trust_parser(), hide_possible_values = true)]
     pub(crate) trust: Option<Trust>,
-    /// The worst it could do: `low`, `medium` (the default), `high`
+    /// The worst it could do: `low`, `medium`, `high` [default: medium]
     #[arg(long, value_name = "BLAST", help_heading = "Isolation", value_parser = spec::blast_parser(), hide_possible_values = true)]
     pub(crate) blast: Option<Blast>,
     /// System calls: `default`, or `debug` for debuggers
@@ -85,10 +90,10 @@ pub(crate) struct RunArguments {
     /// Let a host variable in, or set one. May be repeated
     #[arg(long = "env", short = 'e', value_name = "NAME[=VALUE]", help_heading = "Command")]
     pub(crate) env: Vec<OsString>,
-    /// Start in this folder of the sandbox (`/workspace`)
+    /// Start in this folder of the sandbox [default: /workspace]
     #[arg(long, value_name = "DIR", help_heading = "Command")]
     pub(crate) cwd: Option<PathBuf>,
-    /// Be this user id inside (1000)
+    /// Be this user id inside [default: 1000]
     #[arg(long, value_name = "UID", help_heading = "Command", allow_hyphen_values = true)]
     pub(crate) user: Option<u32>,
     /// Give the command a terminal, even where standard input or output is none
@@ -118,7 +123,8 @@ pub(crate) struct RunArguments {
 const ABOUT: &str = "Run a command in a sandbox.
 
 Inside are the host's system folders (read-only), your toolchains (read-only), an empty HOME, an
-empty `/workspace` to work in, and no network. What is not named by a flag or a file is not there.";
+empty `/workspace` to work in, and no network. What no flag and no `fumehood.toml` names is not
+there: not even the folder that you are in (`--workspace .` shows it).";
 
 const EXAMPLES: &str = "Examples:
   A script, a file in, a folder out:
@@ -127,6 +133,7 @@ const EXAMPLES: &str = "Examples:
     fumehood run --workspace . -- make test
   Two runs that share a layer and HOME:
     fumehood run --workspace . --session web -- npm install --offline
+    fumehood run --workspace . --session web -- npm test
   For programs: one JSON object, ended after 30 s, at most 1 GiB:
     fumehood run --json --timeout 30s --mem 1GiB -- python3 -c 'print(1)'
 

@@ -6,7 +6,7 @@
 use crate::lab::{self, Caller, Lab, Ran, collect, finish};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -200,13 +200,24 @@ fn a_layer_in_use_can_be_looked_at() {
     let lab = Lab::new(caller());
     let project = project(&lab);
     let mut child = start(&lab, &["--workspace", &project], "echo after > edit");
+    let image =
+        fs::read_dir(lab.state().join("layers")).unwrap().next().unwrap().unwrap().path().join("disk.img");
+    let is_free = || fs::File::open(&image).map(|image| image.try_lock().is_ok());
     for _look in 0..3 {
+        if lab.caller == Caller::Root {
+            // The device holds the lock, so nobody binds the image a second time, before or after a look.
+            assert!(!is_free().unwrap());
+        }
         assert!(ok(&fumehood(&lab, &["diff", "--paths"])).contains("M edit"));
     }
     assert!(devices(&lab).len() <= 1, "{:?}", devices(&lab));
     child.kill().unwrap();
     child.wait().unwrap();
     nothing_stays(&lab);
+    assert!(
+        lab.caller == Caller::User || lab::poll(SOON, || is_free().unwrap()),
+        "the lock goes with the device"
+    );
 }
 
 #[test]
@@ -251,5 +262,72 @@ fn nothing_stays_bound_or_mounted_when_everything_is_killed() {
     ok(&fumehood(&lab, &["discard"]));
     // The next run takes away the cgroup that nobody was left to remove.
     ok(&lab.run(&["--workspace", &project], &shell("true")));
+    nothing_stays(&lab);
+}
+
+/// In a container the state folder is on an overlay, which takes no other overlay's layer.
+#[test]
+fn a_state_folder_on_an_overlay_holds_layers_elsewhere() {
+    if !Caller::Root.available() {
+        // Nobody else can make an overlay here. What can be had is that nothing moves without one.
+        let lab = Lab::new(Caller::User);
+        ok(&lab.run(&["--workspace", &project(&lab)], &shell("echo after > edit")));
+        assert_eq!(fs::read_dir(lab.state().join("layers")).unwrap().count(), 1);
+        return;
+    }
+    for caller in [Caller::Root, Caller::User] {
+        let lab = Lab::new(caller);
+        let project = project(&lab);
+        for name in ["lower", "upper", "work", "state"] {
+            fs::set_permissions(lab.folder(name), fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let uid = fs::metadata(lab.state()).unwrap().uid();
+        let inside = lab.fumehood();
+        let words: Vec<_> = std::iter::once(inside.get_program()).chain(inside.get_args()).collect();
+        let script = format!(
+            "set -e; mount -t overlay none -o lowerdir=lower,upperdir=upper,workdir=work state; \
+             mount -t tmpfs -o mode=1777 none /dev/shm; \
+             \"$@\" run --workspace {project} -- sh -c 'echo after > edit; rm -r folder; mkdir folder; cat edit'; \
+             ls -d /dev/shm/fumehood-{uid}/*/layers/*/upper state/layers/*/disk.img 2> /dev/null || true; \
+             \"$@\" apply; cat {project}/edit"
+        );
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script, "sh"]).args(words).env_clear();
+        command.envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(lab.path());
+        let out = ok(&finish(command, b""));
+        let place = if caller == Caller::Root { "disk.img\n" } else { "/upper\n" };
+        assert!(
+            out.starts_with("after\n") && out.ends_with("after\n") && out.contains(place),
+            "{caller:?}: {out}"
+        );
+        nothing_stays(&lab);
+    }
+}
+
+/// What a sandbox was promised is not what the host has: others may fill its disk meanwhile.
+#[test]
+fn a_layer_that_the_hosts_disk_did_not_take_is_never_applied() {
+    let lab = Lab::new(caller());
+    if lab.caller == Caller::User {
+        return watched(&lab);
+    }
+    let project = project(&lab);
+    fs::create_dir(lab.path().join("small")).unwrap();
+    let binary = lab.binary();
+    // The command says that it is there, and waits for the disk to be full.
+    let script = "mount -t tmpfs -o size=48m none small; mkdir -m 700 small/state; mkfifo up go; export FUMEHOOD_STATE=$PWD/small/state; \
+         { read up; head -c 60000000 /dev/zero > small/fill; echo go; cat > /dev/null; } 2> /dev/null < up > go & \
+         \"$0\" run --workspace \"$1\" --disk 32MiB --mem 512MiB -- \
+             sh -c 'echo up; read go; head -c 20000000 /dev/zero > big; echo after > edit' > up < go; wait; rm small/fill; \
+         \"$0\" apply && echo applied; cat \"$1\"/edit; echo; \"$0\" discard && ls small/state/layers";
+    let mut command = lab.command("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(binary).arg(&project);
+    let ran = finish(command, b"");
+    assert!(ran.err().contains("the layer is damaged"), "{}", ran.told());
+    assert!(ran.err().contains("it can be discarded"), "{}", ran.told());
+    let lines: Vec<_> = ran.out().lines().map(str::to_owned).collect();
+    assert_eq!(lines.first().unwrap(), "before", "{}", ran.told());
+    assert!(lines.len() == 2 && lines.last().unwrap().ends_with("are gone"), "{}", ran.told());
     nothing_stays(&lab);
 }

@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod deputy;
+#[cfg(test)]
 mod disk;
 #[cfg(test)]
 mod escape;

@@ -242,6 +242,12 @@ fn a_session_goes_on(lab: &Lab) {
     assert_eq!(ran.out(), "installed\nmine\n", "{}", ran.told());
     assert_ne!(ran.code(), 0, "what the session removed is gone");
     assert!(project.join("package").exists() && !project.join("modules").exists());
+    let other = lab.folder("other");
+    std::fs::write(other.join("package"), "y").unwrap();
+    let flags = ["--workspace", other.to_str().unwrap(), "--session", "web"];
+    let ran = lab.run(&flags, &["cat", "package"]);
+    assert_eq!(ran.code(), 125, "a session's layer is of one folder alone: {}", ran.told());
+    assert!(ran.told().contains("belongs to the workspace"), "{}", ran.told());
 }
 
 fn a_cache_stays(lab: &Lab) {

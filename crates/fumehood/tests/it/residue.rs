@@ -294,3 +294,15 @@ fn a_process_that_is_left_is_seen() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn a_layer_whose_run_was_killed_before_its_record_goes() {
+    let lab = Lab::new(Caller::User);
+    assert!(start(&lab, "true").wait().unwrap().success());
+    let layer = lab.folder("state/layers/1m8mjcwsfwc31fdn");
+    lab.file("state/layers/1m8mjcwsfwc31fdn/disk.img", "an image of its own");
+    let mut age = Command::new("touch");
+    assert!(age.args(["-d", "2 minutes ago"]).arg(&layer).status().unwrap().success());
+    assert!(start(&lab, "true").wait().unwrap().success());
+    assert!(lab::poll(SETTLED, || !layer.exists()), "the layer stays");
+}

@@ -163,7 +163,7 @@ fn messages_about_files_that_speak() {
         writeln!(all, "{}", text.trim_end()).unwrap();
         all += &host.told(words);
     };
-    case("[resources]\nmemory = \"1TiB\"\ntimout = \"5s\"\n", &["run", "true"]);
+    case("[resources]\nmemory = \"lots\"\ntimout = \"5s\"\ncpus = [2]\n", &["run", "true"]);
     case("[filesystem]\nread-only = [\"/srv\"]\n", &["run", "true"]);
     case("[resources]\nmemory = \"0\"\ncpus = \"-1\"\n", &["run", "--config", "fumehood.toml", "true"]);
     case("[resources\n", &["trust"]);

@@ -234,18 +234,23 @@ fn size(field: &'static str, text: Option<&str>, range: (u64, u64), flaws: &mut 
         Ok(bytes) if bytes < least => Flaw::new(
             field,
             format!("`{}` is too little to run anything", shown(text)),
-            format!("write at least `{}`", show_bytes(least)),
+            format!("write at least `{}`", pasted(least)),
         ),
         Ok(bytes) if bytes > most => Flaw::new(
             field,
-            format!("`{}` is more than there can be here", shown(text)),
-            format!("write at most `{}` ({most} bytes)", show_bytes(most)),
+            format!("`{}` is more than this host has", shown(text)),
+            format!("write at most `{}` ({most} bytes)", pasted(most)),
         ),
         Ok(bytes) => return Some(Some(bytes)),
         Err(wrong) => Flaw::quantity(field, &wrong),
     };
     flaws.push(flaw);
     None
+}
+
+/// A size as one word, as a flag takes it.
+fn pasted(bytes: u64) -> String {
+    show_bytes(bytes).replace(' ', "")
 }
 
 fn processors(text: Option<&str>, host_cpus: u32, flaws: &mut Vec<Flaw>) -> Written<u32> {

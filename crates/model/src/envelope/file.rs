@@ -294,11 +294,12 @@ impl Reading {
         let DeValue::Table(document) = alone.into_inner() else { return None };
         let read = EnvelopeSpec::deserialize(Deserializer::from(Spanned::new(value.span(), document)));
         let Err(error) = read else { return Some(value.clone()) };
+        let (what, remedy) = in_words(error.message());
         self.flaws.push(FileFlaw {
             line: Some(self.lines.at(&error.span().unwrap_or_else(|| value.span()))),
             field: Some(shown(&dotted(trail))),
-            what: cut(error.message(), SENTENCE_CHARS),
-            remedy: SCHEMA.to_owned(),
+            what: cut(&what, SENTENCE_CHARS),
+            remedy: cut(&remedy, SENTENCE_CHARS),
         });
         None
     }
@@ -318,6 +319,32 @@ impl Reading {
             remedy: suggestion(&section, name),
         });
     }
+}
+
+/// The parser's sentence about a value in the words of somebody who wrote one: what, and what instead.
+fn in_words(message: &str) -> (String, String) {
+    let split = |prefix| message.strip_prefix(prefix)?.rsplit_once(", expected ");
+    if let Some((value, known)) = split("unknown variant ") {
+        let known = known.strip_prefix("one of ").unwrap_or(known);
+        return (format!("{value} is no value for it"), format!("write one of {known}"));
+    }
+    let Some((found, wanted)) = split("invalid type: ").or_else(|| split("invalid value: ")) else {
+        return (message.to_owned(), SCHEMA.to_owned());
+    };
+    let found = match found.split_once(' ') {
+        Some(("integer" | "boolean", value)) => value.to_owned(),
+        Some(("floating", value)) => value.trim_start_matches("point ").to_owned(),
+        Some(("string", value)) => format!("`{value}`"),
+        _ if found == "map" => "a section".to_owned(),
+        _ if found == "sequence" => "a list".to_owned(),
+        _ => found.to_owned(),
+    };
+    let wanted = match wanted {
+        "a string" => "a text in quotes",
+        "a sequence" => "a list, as in `[\"a\", \"b\"]`",
+        other => other,
+    };
+    (format!("{found} does not fit"), format!("write {wanted}"))
 }
 
 /// At which depth of the trail a name stands that no field has.
@@ -424,7 +451,7 @@ mod tests {
                 "fumehood.toml:2: resources.memory: `0` is not a size: it must be more than zero; write a size such as",
                 "fumehood.toml:3: resources.cpus: `9` is more processors than this host has; write at most `4`",
                 "fumehood.toml:4: there is no field `mem` in `[resources]`; did you mean `memory`?",
-                "fumehood.toml:5: resources.processes: invalid type: string \"many\", expected a whole number",
+                "fumehood.toml:5: resources.processes: `\"many\"` does not fit; write a whole number",
                 "fumehood.toml:9: filesystem.inputs: `/proc/1` can not be shown inside",
                 "fumehood.toml:11: there is no field `read_only` in `[filesystem]`; did you mean `read-only`?",
             ],
@@ -437,7 +464,7 @@ mod tests {
             "memory = 1\nlevel = \"vm\"\n[x.y]\nz = 1\nw = 2\n[network]\nallow = []\n",
             &[
                 "fumehood.toml:1: there is no field `memory` in the file; it belongs to `[resources]`",
-                "fumehood.toml:2: level: unknown variant `vm`, expected one of `wasm`",
+                "fumehood.toml:2: level: `vm` is no value for it; write one of `wasm`",
                 "fumehood.toml:3: there is no field `x` in the file; there are `level`",
                 "fumehood.toml:7: there is no field `allow` in `[network]`; that section takes none yet",
             ],
@@ -445,16 +472,13 @@ mod tests {
         assert_flaws(
             "[resources]\nmemory = true\nopen-files = -1\ntimeout = { x = 1 }\nprocesses = 99999999999\n",
             &[
-                "fumehood.toml:2: resources.memory: invalid type: boolean `true`, expected an amount",
-                "fumehood.toml:3: resources.open-files: invalid value: integer `-1`, expected a whole number",
-                "fumehood.toml:4: resources.timeout: invalid type: map, expected an amount",
-                "fumehood.toml:5: resources.processes: invalid value: integer `99999999999`",
+                "fumehood.toml:2: resources.memory: `true` does not fit; write an amount",
+                "fumehood.toml:3: resources.open-files: `-1` does not fit; write a whole number",
+                "fumehood.toml:4: resources.timeout: a section does not fit; write an amount",
+                "fumehood.toml:5: resources.processes: `99999999999` does not fit; write a whole number",
             ],
         );
-        assert_flaws(
-            "filesystem = 3",
-            &["fumehood.toml:1: filesystem: invalid type: integer `3`, expected a section"],
-        );
+        assert_flaws("filesystem = 3", &["fumehood.toml:1: filesystem: `3` does not fit; write a section"]);
         assert_flaws(
             "a =\nb = [",
             &["fumehood.toml:1: this is not TOML", "fumehood.toml:2: this is not TOML"],

@@ -142,7 +142,7 @@ pub fn found_file(flags: &EnvelopeSpec, file: &Located, defaults: &Defaults) -> 
         .map(|(field, what)| FileFlaw {
             line: file.line(field, None),
             field: Some(field.to_owned()),
-            what: format!("{what}, and a file that was found by itself may only narrow"),
+            what,
             remedy: "name it with `--config FILE`, or trust it with `fumehood trust FILE`".to_owned(),
         })
         .collect();

@@ -40,6 +40,7 @@ const EDITOR: &str = "an editor runs what it names when the folder is opened";
 const AGENT: &str = "coding agents run the hooks, servers and commands it names";
 const HOOKS: &str = "git runs it as a hook once it is installed";
 const SHELL: &str = "a shell or a login session runs it when it starts";
+const TOOLCHAIN: &str = "every cargo command, also an editor's, can be sent to a toolchain it names";
 const PACKAGES: &str = "package commands run the programs it names";
 
 /// The table. Lower case.
@@ -47,6 +48,9 @@ const ROWS: &[Row] = &[
     row(&[".envrc"], "direnv runs it on entering the folder"),
     row(&[".mise.toml"], "mise runs what it names on entering the folder"),
     row(&["mise.toml"], "mise runs what it names on entering the folder"),
+    row(&[".mise.local.toml"], "mise runs what it names on entering the folder"),
+    row(&["mise.local.toml"], "mise runs what it names on entering the folder"),
+    row(&[".config", "mise.toml"], "mise runs what it names on entering the folder"),
     row(&[".mise"], "mise runs what it names on entering the folder"),
     row(&[".config", "mise"], "mise runs what it names on entering the folder"),
     row(&[".vscode"], EDITOR),
@@ -55,6 +59,8 @@ const ROWS: &[Row] = &[
     row(&[".zed"], EDITOR),
     row(&[".devcontainer"], "an editor builds and runs it when the folder is opened"),
     row(&[".devcontainer.json"], "an editor builds and runs it when the folder is opened"),
+    row(&[".helix"], EDITOR),
+    row(&[".vim"], EDITOR),
     row(&[".exrc"], EDITOR),
     row(&[".nvimrc"], EDITOR),
     row(&[".nvim.lua"], EDITOR),
@@ -86,10 +92,10 @@ const ROWS: &[Row] = &[
     row(&[".config", "git"], "git runs the programs it names"),
     row(&[".cargo", "config"], "every cargo command, also an editor's, runs the programs it names"),
     row(&[".cargo", "config.toml"], "every cargo command, also an editor's, runs the programs it names"),
-    row(
-        &["rust-toolchain.toml"],
-        "every cargo command, also an editor's, can be sent to a toolchain it names",
-    ),
+    row(&["rust-toolchain.toml"], TOOLCHAIN),
+    row(&["rust-toolchain"], TOOLCHAIN),
+    row(&[".hg", "hgrc"], "every Mercurial command runs the hooks and programs it names"),
+    row(&[".jj", "repo", "config.toml"], "every jj command runs the programs it names"),
     row(&[".npmrc"], PACKAGES),
     row(&[".yarnrc"], PACKAGES),
     row(&[".yarnrc.yml"], PACKAGES),
@@ -316,6 +322,9 @@ mod tests {
             ".mcp.json",
             ".hu\u{17f}ky/pre-commit",
             ".cargo/config.toml",
+            "rust-toolchain",
+            ".hg/hgrc",
+            ".helix/languages.toml",
             ".npmrc",
             ".yarn/releases/yarn.cjs",
             "src/sitecustomize.py",

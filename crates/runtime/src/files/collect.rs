@@ -17,7 +17,6 @@ use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -80,6 +79,16 @@ pub enum CollectError {
     },
 }
 
+/// The output folder: the deepest folder on the way to it that is there, held, and what is missing below.
+///
+/// **Invariant:** nothing that happens to the path after [`Target::find`] leads anywhere else.
+#[derive(Debug)]
+pub struct Target {
+    path: PathBuf,
+    base: DirHandle,
+    missing: PathBuf,
+}
+
 /// One collection under way.
 struct Collection<'a, 'r> {
     from: &'a DirHandle,
@@ -125,16 +134,39 @@ impl CollectLimits {
     }
 }
 
-/// Opens the output folder, and makes it (0755) where it is missing. A link in its place is refused.
-pub fn open_target(path: &Path) -> Result<DirHandle, CollectError> {
-    let failed = |source| CollectError::Target { path: path.to_owned(), source };
-    match DirHandle::open_no_link(path) {
-        Ok(dir) => Ok(dir),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed)?;
-            DirHandle::open_no_link(path).map_err(failed)
+// === impl Target ===
+
+impl Target {
+    /// Finds the place before a command runs that could change what lies on the way. A link in the place of
+    /// the folder itself is refused.
+    pub fn find(path: &Path) -> Result<Self, CollectError> {
+        let failed = |source| CollectError::Target { path: path.to_owned(), source };
+        let mut there = path;
+        loop {
+            let opened = if there == path { DirHandle::open_no_link(path) } else { DirHandle::open(there) };
+            match (opened, there.parent()) {
+                (Ok(base), _) => {
+                    let missing = path.strip_prefix(there).unwrap_or(Path::new("")).to_owned();
+                    return Ok(Self { path: path.to_owned(), base, missing });
+                }
+                (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => there = parent,
+                (Err(error), _) => return Err(failed(error)),
+            }
         }
-        Err(error) => Err(failed(error)),
+    }
+
+    /// Opens the folder, and makes (0755) what is missing. A link that came to stand on the way is refused.
+    pub fn open(&self) -> Result<DirHandle, CollectError> {
+        let failed = |source| CollectError::Target { path: self.path.clone(), source };
+        let mut dir = self.base.sub(Path::new("")).map_err(failed)?;
+        for name in self.missing.iter() {
+            match dir.make_dir(name, 0o755) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                Ok(()) | Err(_) => {}
+            }
+            dir = dir.sub(Path::new(name)).map_err(failed)?;
+        }
+        Ok(dir)
     }
 }
 

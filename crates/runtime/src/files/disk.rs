@@ -6,7 +6,7 @@
 //!
 //! The image is sparse: it takes what is written to it, and can never take more than its size. It is
 //! mounted nowhere that anybody sees; whoever works on the layer holds the mount by a descriptor, and
-//! with the last of these the loop device goes (ADR `disk-limit`).
+//! with the last of these the loop device goes (ADR 0017).
 //!
 //! **Invariant:** an image is mounted once at a time, by whomever; others share that mount.
 
@@ -21,6 +21,10 @@ use std::sync::{Arc, OnceLock};
 
 /// The image, in the layer's folder.
 pub(super) const IMAGE: &str = "disk.img";
+/// Its name from then on when something that was written to it is lost.
+const DAMAGED: &str = "damaged.img";
+/// Beside it, where the layer changes something.
+const KEPT: &str = "kept";
 /// Changes with [`FEATURES`].
 const FORM: u32 = 1;
 /// Whatever the host's own configuration says: no journal (a layer that a crash of the host spoils is made
@@ -35,7 +39,9 @@ const BLOCK_BYTES: u64 = 512;
 #[derive(Debug)]
 pub struct Disk {
     bytes: u64,
-    mount: OnceLock<Arc<OwnedFd>>,
+    /// Its root, and a handle opened before anything was written: it tells what was lost since.
+    mount: OnceLock<(Arc<OwnedFd>, DirHandle)>,
+    damaged: bool,
 }
 
 /// Why a layer has no file system of its own.
@@ -95,8 +101,12 @@ impl Disk {
 
     /// The file system of a layer that is there, if it has one of its own.
     pub fn find(dir: &DirHandle) -> io::Result<Option<Self>> {
-        let found = dir.look(OsStr::new(IMAGE))?;
-        Ok(found.map(|stat| Self { bytes: stat.size, mount: OnceLock::new() }))
+        let of = |name| dir.look(OsStr::new(name));
+        let (found, damaged) = match of(DAMAGED)? {
+            None => (of(IMAGE)?, false),
+            damaged => (damaged, true),
+        };
+        Ok(found.map(|stat| Self { bytes: stat.size, mount: OnceLock::new(), damaged }))
     }
 
     /// Its size.
@@ -106,18 +116,59 @@ impl Disk {
 
     /// Its root, mounted nowhere. `dir` is the layer's folder.
     pub fn mount(&self, dir: &DirHandle) -> io::Result<&Arc<OwnedFd>> {
-        if let Some(mount) = self.mount.get() {
-            return Ok(mount);
+        self.mounted(dir).map(|(mount, _)| mount)
+    }
+
+    /// As [`settle`], for whoever has had it mounted all the while.
+    pub(super) fn settle(&self, dir: &DirHandle) -> io::Result<()> {
+        settle(&self.mounted(dir)?.1, dir)
+    }
+
+    fn mounted(&self, dir: &DirHandle) -> io::Result<&(Arc<OwnedFd>, DirHandle)> {
+        if let Some(mounted) = self.mount.get() {
+            return Ok(mounted);
+        }
+        if self.damaged {
+            let why = "the host's disk had no room for all that was written to it, so it is damaged; it can be discarded";
+            return Err(io::Error::other(why));
         }
         let (image, _) = dir.update(Path::new(IMAGE))?;
         let mount = Arc::new(loopdev::mount_ext4(&image)?);
-        Ok(self.mount.get_or_init(|| mount))
+        let watch = DirHandle::from(mount.try_clone()?).sub(Path::new(""))?;
+        Ok(self.mount.get_or_init(|| (mount, watch)))
     }
 
     /// Its root, as a folder to work beneath.
     pub fn root(&self, dir: &DirHandle) -> io::Result<DirHandle> {
         self.mount(dir)?.try_clone().map(DirHandle::from)
     }
+}
+
+/// Writes out what is still in memory of the mounted file system `root`, and where any of it is lost sees to it
+/// that nobody takes the layer in `dir` for what the sandbox wrote. A sandbox is promised its limit, not the
+/// host's disk: that may fill up by others meanwhile.
+pub(crate) fn settle(root: &DirHandle, dir: &DirHandle) -> io::Result<()> {
+    let written = root.sync_file_system();
+    if written.is_err() {
+        // A new name takes no room.
+        dir.rename(OsStr::new(IMAGE), dir, OsStr::new(DAMAGED), RenameMode::Replace)?;
+    }
+    written.map_err(|error| {
+        io::Error::other(format!(
+            "some of what was written is lost, as the host's disk is full or fails ({error})"
+        ))
+    })
+}
+
+/// Whether [`keep`] was said of the layer in `dir`.
+pub(crate) fn is_kept(dir: &DirHandle) -> bool {
+    matches!(dir.look(OsStr::new(KEPT)), Ok(Some(_)))
+}
+
+/// Says that the layer in `dir` changes something, so that nobody has to mount it to find out.
+pub(crate) fn keep(dir: &DirHandle) {
+    // Where it can not be said, somebody looks once more.
+    let _ = dir.create_new(OsStr::new(KEPT), 0o600);
 }
 
 /// The limit in whole units, and never more than there is room for: past the end of the host's own
@@ -187,5 +238,5 @@ fn copy(shared: &DirHandle, template: &str, dir: &DirHandle, bytes: u64) -> Resu
         loopdev::copy_sparse(&from, &to)
     });
     copied.map_err(NoDisk::Image)?;
-    Ok(Disk { bytes, mount: OnceLock::new() })
+    Ok(Disk { bytes, mount: OnceLock::new(), damaged: false })
 }

@@ -226,6 +226,13 @@ impl Layer {
         self.disk.as_ref().map(mounted).transpose().map_err(failed)
     }
 
+    /// Makes sure that what was written is in the image, where there is one. On an error it is not, and the layer
+    /// can be discarded only.
+    pub(crate) fn settle(&self) -> Result<(), LayerError> {
+        let settled = self.disk.as_ref().map(|disk| disk.settle(&self.dir));
+        settled.transpose().map(drop).map_err(|source| LayerError::Part { part: IMAGE, source })
+    }
+
     /// What the sandbox wrote.
     pub fn upper(&self) -> Result<DirHandle, LayerError> {
         self.part(UPPER)
@@ -255,6 +262,11 @@ impl Layer {
     /// What it changes. Costs what was written, whatever the size of the workspace.
     pub fn changes(&self) -> Result<ChangeList, LayerError> {
         Ok(changes::read(&self.upper()?, &self.workspace()?, ReadLimits::default())?)
+    }
+
+    /// Whether `folder` is the one that the layer was made over.
+    pub fn is_over(&self, folder: &DirHandle) -> bool {
+        folder.stat().is_ok_and(|stat| self.meta.is_over(&stat))
     }
 
     /// Opens the host folder, and refuses another one in its place.

@@ -151,7 +151,8 @@ impl DirHandle {
         }
     }
 
-    /// Waits until the whole file system that holds the directory is on stable storage.
+    /// Waits until the whole file system that holds the directory is on stable storage. Fails, too, when something
+    /// was lost since the handle was opened, or before with nobody told.
     pub fn sync_file_system(&self) -> io::Result<()> {
         // SAFETY: the descriptor is held by `self`, and the call touches no memory of ours.
         done(unsafe { libc::syncfs(self.raw()) })

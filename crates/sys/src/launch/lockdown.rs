@@ -15,11 +15,28 @@ struct CapabilityHeader {
     pid: i32,
 }
 
+/// A caller whose own limit is lower keeps that one: only root could raise it.
 pub(super) fn limit(resource: u32, value: u64) -> Result<()> {
+    match set_limit(resource, value) {
+        Err(Errno(libc::EPERM)) => set_limit(resource, value.min(highest(resource)?)),
+        done => done,
+    }
+}
+
+fn set_limit(resource: u32, value: u64) -> Result<()> {
     let both = libc::rlimit64 { rlim_cur: value, rlim_max: value };
     let pointer = std::ptr::from_ref(&both) as usize;
     // SAFETY: `both` is live and read only; pid 0 is the caller.
     unsafe { syscall(libc::SYS_prlimit64, [0, resource as usize, pointer, 0, 0, 0]) }.map(drop)
+}
+
+/// The hard limit that we have.
+fn highest(resource: u32) -> Result<u64> {
+    let mut both = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let pointer = std::ptr::from_mut(&mut both) as usize;
+    // SAFETY: `both` is live and written alone; pid 0 is the caller.
+    unsafe { syscall(libc::SYS_prlimit64, [0, resource as usize, 0, pointer, 0, 0]) }?;
+    Ok(both.rlim_max)
 }
 
 /// Keeps the first `count` of the processors that we may already use.

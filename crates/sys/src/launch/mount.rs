@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
 const OPEN_TREE_CLONE: usize = 1;
 const OPEN_TREE_CLOEXEC: usize = libc::O_CLOEXEC as usize;
 const MOVE_MOUNT_F_EMPTY_PATH: usize = 4;
+const MOVE_MOUNT_T_EMPTY_PATH: usize = 0x40;
 const FSOPEN_CLOEXEC: usize = 1;
 const FSMOUNT_CLOEXEC: usize = 1;
 const FSCONFIG_SET_FLAG: usize = 0;
@@ -93,17 +94,14 @@ pub(super) fn bind(
     finish_bind(tree, target, attributes, idmap)
 }
 
-pub(super) fn bind_handle(
-    source: &OwnedFd,
-    target: &CStr,
-    attributes: Attributes,
-    idmap: Option<&OwnedFd>,
-) -> Result<()> {
-    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | recursive(idmap);
+/// A read-only view of a folder of the tree at `root`, whose links do not lead out of that tree.
+pub(super) fn bind_within(root: &CStr, source: &CStr, target: &CStr, attributes: Attributes) -> Result<()> {
+    let folder = node::open_folder_in(root, source)?;
+    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE;
     // SAFETY: the descriptor is open; the path is empty.
-    let tree = unsafe { syscall(libc::SYS_open_tree, [fd(source.as_raw_fd()), ptr(EMPTY), flags, 0, 0, 0]) }
-        .map(raw::to_fd)?;
-    finish_bind(tree, target, attributes, idmap)
+    let tree = unsafe { syscall(libc::SYS_open_tree, [fd(folder), ptr(EMPTY), flags, 0, 0, 0]) };
+    raw::close(folder);
+    finish_bind(tree.map(raw::to_fd)?, target, attributes, None)
 }
 
 /// Everything beneath is taken along, or a locked mount could be looked under. An id-mapped view is
@@ -172,7 +170,7 @@ pub(super) fn view(
     if let Some((idmap, stage)) = staged {
         bind(source, stage, attributes, Some(idmap))?;
     }
-    if !node::exists(target) {
+    if !node::exists_beneath(target)? {
         node::make_dir(target, 0o755, None)?;
     }
     mount(c"overlay", &[(c"lowerdir", lowers)], &[c"userxattr"], attributes, target)
@@ -183,7 +181,8 @@ pub(super) fn proc(target: &CStr) -> Result<()> {
 }
 
 pub(super) fn devpts(target: &CStr) -> Result<()> {
-    let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
+    // The host has a few thousand for all; one sandbox must not take them from its neighbours.
+    let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620"), (c"max", c"256")];
     let attributes = Attributes { read_only: false, devices: true, executable: false };
     mount(c"devpts", &options, &[c"newinstance"], attributes, target)
 }
@@ -191,7 +190,7 @@ pub(super) fn devpts(target: &CStr) -> Result<()> {
 /// Covers `target` with a read-only view of `source`; a target that is not there needs no cover. It is
 /// looked for first: a view that is made and then let go costs the kernel a grace period.
 pub(super) fn mask(source: &CStr, target: &CStr) -> Result<()> {
-    if !node::exists(target) {
+    if !node::exists_beneath(target)? {
         return Ok(());
     }
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;
@@ -268,15 +267,26 @@ fn configure(context: RawFd, options: &[(&CStr, &CStr)], flags: &[&CStr]) -> Res
     unsafe { syscall(libc::SYS_fsconfig, [fd(context), FSCONFIG_CMD_CREATE, 0, 0, 0, 0]) }.map(drop)
 }
 
+/// Puts a tree onto what stands at `target`: a folder of ours on the host when it is absolute, and
+/// otherwise a place of the new root, on whose way a guest may have left links.
 fn place(tree: RawFd, target: &CStr) -> Result<()> {
-    let from = [fd(tree), ptr(EMPTY), fd(CWD), ptr(target), MOVE_MOUNT_F_EMPTY_PATH, 0];
-    // SAFETY: live C strings and an open descriptor.
-    unsafe { syscall(libc::SYS_move_mount, from) }.map(drop)
+    if target.to_bytes().first() == Some(&b'/') {
+        let from = [fd(tree), ptr(EMPTY), fd(CWD), ptr(target), MOVE_MOUNT_F_EMPTY_PATH, 0];
+        // SAFETY: live C strings and an open descriptor.
+        return unsafe { syscall(libc::SYS_move_mount, from) }.map(drop);
+    }
+    let at = node::open_beneath(target)?;
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    // SAFETY: open descriptors; the paths are empty.
+    let placed =
+        unsafe { syscall(libc::SYS_move_mount, [fd(tree), ptr(EMPTY), fd(at), ptr(EMPTY), flags, 0]) };
+    raw::close(at);
+    placed.map(drop)
 }
 
 /// Places a tree, making the mount point (file or folder, as the tree's root is) where it is missing.
 fn place_or_make(tree: RawFd, target: &CStr) -> Result<()> {
-    if !node::exists(target) {
+    if target.to_bytes().first() != Some(&b'/') && !node::exists_beneath(target)? {
         if node::is_folder(tree)? {
             node::make_dir(target, 0o755, None)?;
         } else {

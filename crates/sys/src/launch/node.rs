@@ -16,15 +16,29 @@ struct OpenHow {
     resolve: u64,
 }
 
+/// The longest path that the kernel takes.
+const PATH_BYTES: usize = 4096;
+
 /// A folder that exists already is fine: parents are made more than once.
 pub(super) fn make_dir(path: &CStr, mode: u32, owner: Owner) -> Result<()> {
+    let (parent, name) = open_parent(path)?;
     // SAFETY: a live C string.
-    match unsafe { syscall(libc::SYS_mkdirat, [fd(CWD), ptr(path), mode as usize, 0, 0, 0]) } {
-        Ok(_) => {}
-        Err(Errno(libc::EEXIST)) => return Ok(()),
-        Err(errno) => return Err(errno),
+    let made = match unsafe { syscall(libc::SYS_mkdirat, [fd(parent), ptr(name), mode as usize, 0, 0, 0]) } {
+        Ok(_) => chown(parent, name, owner, libc::AT_SYMLINK_NOFOLLOW as usize),
+        Err(Errno(libc::EEXIST)) => Ok(()),
+        Err(errno) => Err(errno),
+    };
+    if parent != CWD {
+        raw::close(parent);
     }
-    chown(CWD, path, owner, libc::AT_SYMLINK_NOFOLLOW as usize)
+    made
+}
+
+/// What stands at `path` beneath the working directory, which is the root of everything on the way; no
+/// link is followed. What a guest left in a workspace or a HOME would otherwise lead out, while the root
+/// of this process is still the host's.
+pub(super) fn open_beneath(path: &CStr) -> Result<RawFd> {
+    look_beneath(path, libc::O_PATH)
 }
 
 pub(super) fn symlink(to: &CStr, path: &CStr) -> Result<()> {
@@ -65,9 +79,16 @@ pub(super) fn own(file: RawFd, mode: u32, owner: Owner) -> Result<()> {
     unsafe { syscall(libc::SYS_fchmod, [fd(file), mode as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
-pub(super) fn exists(path: &CStr) -> bool {
-    // SAFETY: a live C string; mode 0 asks for existence alone.
-    unsafe { syscall(libc::SYS_faccessat, [fd(CWD), ptr(path), 0, 0, 0, 0]) }.is_ok()
+/// Whether something stands at `path`; see [`open_beneath`]. A link on the way is an error.
+pub(super) fn exists_beneath(path: &CStr) -> Result<bool> {
+    match open_beneath(path) {
+        Ok(found) => {
+            raw::close(found);
+            Ok(true)
+        }
+        Err(Errno(libc::ENOENT)) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Whether nothing can be written to the file system that a handle is on.
@@ -102,15 +123,50 @@ pub(super) fn send_folder(path: &CStr, socket: &OwnedFd, tag: u8) -> Result<()> 
 
 /// A new file beneath the working directory; no link of the way is followed and none is replaced.
 fn create(path: &CStr, mode: u32) -> Result<RawFd> {
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    open_in(CWD, path, (flags, mode), libc::RESOLVE_NO_SYMLINKS)
+}
+
+fn look_beneath(path: &CStr, flags: i32) -> Result<RawFd> {
+    open_in(CWD, path, (flags, 0), libc::RESOLVE_NO_SYMLINKS)
+}
+
+/// Opens `path` as if the folder `root` were the root; `resolve` adds to that.
+fn open_in(root: RawFd, path: &CStr, (flags, mode): (i32, u32), resolve: u64) -> Result<RawFd> {
     let how = OpenHow {
-        flags: (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64,
+        flags: (flags | libc::O_CLOEXEC) as u64,
         mode: u64::from(mode),
-        resolve: libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_MAGICLINKS,
+        resolve: resolve | libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS,
     };
     let pointer = std::ptr::from_ref(&how) as usize;
     let size = size_of::<OpenHow>();
     // SAFETY: `path` and `how` are live, and the size is that of `how`.
-    unsafe { syscall(libc::SYS_openat2, [fd(CWD), ptr(path), pointer, size, 0, 0]) }.map(raw::to_fd)
+    unsafe { syscall(libc::SYS_openat2, [fd(root), ptr(path), pointer, size, 0, 0]) }.map(raw::to_fd)
+}
+
+/// A handle of the folder above `path`, which is the working directory itself for a single name, and the
+/// name in it.
+fn open_parent(path: &CStr) -> Result<(RawFd, &CStr)> {
+    let bytes = path.to_bytes();
+    let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else { return Ok((CWD, path)) };
+    let rest = path.to_bytes_with_nul().get(slash + 1..);
+    let name = rest.and_then(|rest| CStr::from_bytes_with_nul(rest).ok()).ok_or(Errno(libc::EINVAL))?;
+    let mut above = [0_u8; PATH_BYTES];
+    // The slash stays: it is the whole of what is above `/name`.
+    let (Some(from), Some(to)) = (bytes.get(..=slash), above.get_mut(..=slash)) else {
+        return Err(Errno(libc::ENAMETOOLONG));
+    };
+    to.copy_from_slice(from);
+    let above = CStr::from_bytes_until_nul(&above).map_err(|_| Errno(libc::ENAMETOOLONG))?;
+    Ok((look_beneath(above, libc::O_PATH | libc::O_DIRECTORY)?, name))
+}
+
+/// A folder of the tree at `root`, where links lead as they would if that tree were the whole system.
+pub(super) fn open_folder_in(root: &CStr, path: &CStr) -> Result<RawFd> {
+    let root = raw::open(CWD, root, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC, 0)?;
+    let folder = open_in(root, path, (libc::O_PATH | libc::O_DIRECTORY, 0), 0);
+    raw::close(root);
+    folder
 }
 
 fn chown(dir: RawFd, path: &CStr, owner: Owner, flags: usize) -> Result<()> {

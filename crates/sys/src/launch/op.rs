@@ -41,7 +41,8 @@ pub struct Root {
 }
 
 /// One operation. Relative paths are beneath the new root, which [`Op::NewRoot`] makes the working
-/// directory; absolute ones are the host's until [`Op::EnterRoot`], and the guest's after it.
+/// directory, and no link on their way is followed; absolute ones are the host's until [`Op::EnterRoot`],
+/// and the guest's after it.
 #[derive(Debug)]
 pub enum Op {
     /// Ask to be killed with the keeper.
@@ -97,12 +98,13 @@ pub enum Op {
         attributes: Attributes,
         idmap: Option<OwnedFd>,
     },
-    /// As `Bind`, from an open tree handle rather than a path.
-    BindHandle {
-        source: OwnedFd,
+    /// As `Bind` of a folder of the tree at the host path `root`, which is not trusted: its links lead where
+    /// they would if that tree were the whole system.
+    BindWithin {
+        root: CString,
+        source: CString,
         target: CString,
         attributes: Attributes,
-        idmap: Option<OwnedFd>,
     },
     /// A read-only view of a host folder through which no socket of the host can be reached: the sandbox
     /// sees copies of the inodes, and a socket is found by its inode. Host paths are absolute and escaped
@@ -302,8 +304,8 @@ impl Op {
             Self::Bind { source, target, attributes, idmap } => {
                 mount::bind(source, target, *attributes, idmap.as_ref())
             }
-            Self::BindHandle { source, target, attributes, idmap } => {
-                mount::bind_handle(source, target, *attributes, idmap.as_ref())
+            Self::BindWithin { root, source, target, attributes } => {
+                mount::bind_within(root, source, target, *attributes)
             }
             Self::View { source, lowers, stage, target, idmap } => {
                 mount::view(source, lowers, idmap.as_ref().map(|idmap| (idmap, stage.as_c_str())), target)

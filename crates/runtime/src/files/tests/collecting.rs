@@ -1,5 +1,5 @@
 use super::*;
-use crate::files::collect::{CollectError, CollectLimits, Outcome, collect, open_target};
+use crate::files::collect::{CollectError, CollectLimits, Outcome, Target, collect};
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -104,11 +104,28 @@ fn nothing_is_written_through_what_stands_in_the_output_folder() {
 #[test]
 fn the_output_folder_is_made_and_is_never_a_link() {
     let place = Place::new();
-    open_target(&place.at("new")).unwrap();
+    Target::find(&place.at("new/deep")).unwrap().open().unwrap();
+    assert!(place.at("new/deep").is_dir());
     symlink("new", place.at("link")).unwrap();
-    assert!(matches!(open_target(&place.at("link")), Err(CollectError::Target { .. })));
+    assert!(matches!(Target::find(&place.at("link")), Err(CollectError::Target { .. })));
     place.write("file", "");
-    assert!(matches!(open_target(&place.at("file")), Err(CollectError::Target { .. })));
+    assert!(matches!(Target::find(&place.at("file")), Err(CollectError::Target { .. })));
+}
+
+#[test]
+fn the_output_folder_is_where_its_path_led_when_it_was_found() {
+    let (place, elsewhere) = (Place::new(), Place::new());
+    std::fs::create_dir(place.at("there")).unwrap();
+    let held = Target::find(&place.at("there/out")).unwrap();
+    let missing = Target::find(&place.at("later/out")).unwrap();
+    std::fs::rename(place.at("there"), place.at("moved")).unwrap();
+    for way in ["there", "later"] {
+        symlink(elsewhere.at(""), place.at(way)).unwrap();
+    }
+    held.open().unwrap();
+    assert!(place.at("moved/out").is_dir());
+    assert!(matches!(missing.open(), Err(CollectError::Target { .. })));
+    assert!(elsewhere.tree().is_empty());
 }
 
 #[test]
