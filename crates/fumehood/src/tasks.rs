@@ -1,11 +1,14 @@
 //! From what was typed to a task: an id, the beginning of one, or nothing for the latest.
 
-use crate::host;
 use crate::refusal::Refusal;
+use crate::{config, host};
 use fumehood_model::id::TaskId;
+use fumehood_runtime::files::layer::{self, Layer};
+use fumehood_runtime::files::text::escape_path;
 use fumehood_runtime::state::{State, StateError};
+use fumehood_sys::dirfd::DirHandle;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const STEP: &str = "find the task";
 
@@ -30,14 +33,47 @@ pub(crate) fn state() -> Result<State, Refusal> {
     })
 }
 
-/// The task that has a layer.
+/// The task that has a layer: the one that is named, or the latest over a workspace that holds the
+/// current folder or lies beneath it. What waits elsewhere is another project's, and only meant by name.
 pub(crate) fn with_layer(state: &State, typed: Option<&str>) -> Result<TaskId, Refusal> {
     let nothing = Refusal::new(
         STEP,
         "no run left changes to look at",
         "a run with `--workspace DIR` leaves them where it changed something",
     );
-    pick(&state.layers(), "", typed, nothing)
+    if typed.is_some() {
+        return pick(&state.layers(), "", typed, nothing);
+    }
+    let waiting = waiting(state);
+    let here = std::env::current_dir().unwrap_or_default();
+    let related = |workspace: &Path| here.starts_with(workspace) || workspace.starts_with(&here);
+    let own = waiting.iter().rev().find(|(_, workspace)| related(workspace));
+    match own {
+        Some((task, _)) => Ok(task.clone()),
+        None if waiting.is_empty() => Err(nothing),
+        None => Err(elsewhere(&waiting)),
+    }
+}
+
+/// Every layer and its workspace, oldest first.
+fn waiting(state: &State) -> Vec<(TaskId, PathBuf)> {
+    let Ok(layers) = DirHandle::open(&state.layers()) else { return Vec::new() };
+    let over = |task: TaskId| {
+        let workspace = Layer::open(&layers, &task).ok()?.meta.workspace();
+        let workspace = config::real_path(&workspace).unwrap_or(workspace);
+        Some((task, workspace))
+    };
+    layer::list(&layers).unwrap_or_default().into_iter().filter_map(over).collect()
+}
+
+fn elsewhere(waiting: &[(TaskId, PathBuf)]) -> Refusal {
+    /// More would not help to choose.
+    const SHOWN: usize = 5;
+    let newest = waiting.iter().rev().take(SHOWN);
+    let list: String =
+        newest.map(|(task, workspace)| format!("\n  {task}  {}", escape_path(workspace))).collect();
+    let why = format!("no run over this folder left changes; others did:{list}");
+    Refusal::new(STEP, why, "name one, or go to its folder")
 }
 
 /// The task that has a record.

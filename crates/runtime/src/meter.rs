@@ -14,8 +14,10 @@ const MEMORY_EVERY: Duration = Duration::from_millis(50);
 const DISK_EVERY: Duration = Duration::from_secs(1);
 /// A look at a large layer may take long; at most this part of the time is spent on looking.
 const DISK_SHARE: u32 = 20;
-/// A file system keeps a few blocks for what it writes about files; nobody else gets the last ones.
-const FULL_BYTES: u64 = 32 << 10;
+/// A file system gives its last blocks in pieces: a large write is refused while this much is left, and a
+/// small part of a small one.
+const FULL_BYTES: u64 = 1 << 20;
+const FULL_PART: u64 = 16;
 
 /// A limit that was passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +117,8 @@ impl Meter {
             Written::Folder(folder) => bytes_beneath(folder.clone()),
             Written::Image { mount, larger } => {
                 let Some(room) = host::room(mount.as_raw_fd()) else { return 0 };
-                self.layer_full |= room.free_bytes < FULL_BYTES || room.free_files == 0;
+                let last = FULL_BYTES.min((room.free_bytes + room.used_bytes) / FULL_PART);
+                self.layer_full |= room.free_bytes < last || room.free_files == 0;
                 if *larger { room.used_bytes } else { 0 }
             }
         }

@@ -37,7 +37,7 @@ struct Args {
 }
 
 const EXAMPLES: &str = "Examples:
-  fumehood apply                      everything of the latest run, or nothing
+  fumehood apply                      everything of the latest run over this folder, or nothing
   fumehood apply --partial            what can be; the rest stays in the layer
   fumehood apply --allow .git/hooks --force src/main.c";
 

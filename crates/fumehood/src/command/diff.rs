@@ -27,7 +27,7 @@ struct Args {
 const EXAMPLES: &str = "A added, M modified, X other permissions, T another kind, D deleted.
 
 Examples:
-  fumehood diff                       the latest run that changed something
+  fumehood diff                       the latest run over this folder that changed something
   fumehood diff --session web";
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {

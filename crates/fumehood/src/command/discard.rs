@@ -20,7 +20,7 @@ struct Args {
 }
 
 const EXAMPLES: &str = "Examples:
-  fumehood discard                    the latest
+  fumehood discard                    the latest over this folder
   fumehood discard --session web";
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {

@@ -299,10 +299,16 @@ fn a_process_that_is_left_is_seen() {
 fn a_layer_whose_run_was_killed_before_its_record_goes() {
     let lab = Lab::new(Caller::User);
     assert!(start(&lab, "true").wait().unwrap().success());
-    let layer = lab.folder("state/layers/1m8mjcwsfwc31fdn");
-    lab.file("state/layers/1m8mjcwsfwc31fdn/disk.img", "an image of its own");
+    let unused = lab.folder("state/layers/1m8mjcwsfwc31fdn");
+    // Its record was moved away by its owner; what it changes is still theirs.
+    let changed = lab.folder("state/layers/1m8mjcwsfwc31fdp");
+    for part in ["1m8mjcwsfwc31fdn/upper", "1m8mjcwsfwc31fdn/work", "1m8mjcwsfwc31fdp/upper"] {
+        lab.folder(&format!("state/layers/{part}"));
+    }
+    lab.file("state/layers/1m8mjcwsfwc31fdp/upper/written", "kept");
     let mut age = Command::new("touch");
-    assert!(age.args(["-d", "2 minutes ago"]).arg(&layer).status().unwrap().success());
+    assert!(age.args(["-d", "2 minutes ago"]).args([&unused, &changed]).status().unwrap().success());
     assert!(start(&lab, "true").wait().unwrap().success());
-    assert!(lab::poll(SETTLED, || !layer.exists()), "the layer stays");
+    assert!(lab::poll(SETTLED, || !unused.exists()), "the layer stays");
+    assert!(changed.join("upper/written").exists(), "a layer with changes went");
 }
