@@ -276,7 +276,7 @@ fn resources(native: &Native, envelope: &Envelope, placement: &Placement) -> Vec
             watch(
                 "resident-memory-watch",
                 format!(
-                    "all together {memory}, looked at every 50 ms; memory files and socket buffers are not seen ({why})"
+                    "all together {memory}, looked at every 50 ms; memory files, System V segments and socket buffers are not seen ({why})"
                 ),
             ),
         ],

@@ -105,6 +105,7 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
                 was(*count)
             )
         }
+        HitKind::RecordOpen => format!("the record of this run could not be ended: {detail}"),
         HitKind::OutputLost => format!("output was lost: {detail}"),
         HitKind::NotCollected if *count > 1 => format!("{detail} (and {} more)", count - 1),
         HitKind::NotCollected => detail.clone(),

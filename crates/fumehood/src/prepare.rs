@@ -52,6 +52,7 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let timeout_written = layered.spec.resources.timeout.is_some();
     let command = Command::new(args, &layered.envelope, &places, terminals);
     notes.extend(command.notes());
+    notes.extend(left_behind(&args.command, &layered.envelope, &places.cwd));
     let Command { toolchains, resolution, exec, home_at, .. } = command;
     let request = RunRequest {
         envelope: layered.envelope,
@@ -132,6 +133,25 @@ impl Command {
         }
         notes
     }
+}
+
+/// An argument that names something of this folder, where this folder is not in the sandbox: the likeliest
+/// mistake of a first run.
+fn left_behind(command: &[OsString], envelope: &Envelope, cwd: &Path) -> Option<String> {
+    let files = envelope.filesystem();
+    if files.workspace.is_some() {
+        return None;
+    }
+    let brought = |word: &Path| files.inputs.iter().any(|input| input.at == Path::new(WORKSPACE).join(word));
+    let missed = command.iter().skip(1).map(Path::new).find(|word| {
+        let plain = word.is_relative() && !word.as_os_str().as_encoded_bytes().starts_with(b"-");
+        plain && word.file_name().is_some() && !brought(word) && cwd.join(word).is_file()
+    })?;
+    let name = missed.to_string_lossy();
+    let name = fumehood_model::text::shown(&name);
+    Some(format!(
+        "`{name}` is in this folder, which is not in the sandbox; `--in {name}` or `--workspace .` brings it in"
+    ))
 }
 
 /// What the sandbox says of a command that it does not have.

@@ -51,6 +51,8 @@ pub enum HitKind {
     DiskFull,
     /// A fork met the process limit.
     TooManyProcesses,
+    /// The record could not be ended: it reads as lost, and says less than happened.
+    RecordOpen,
     /// A system call or a path was refused by the envelope.
     Denied,
     /// Processes outlived the command and were ended.

@@ -147,6 +147,11 @@ impl Finished {
         }
     }
 
+    /// Tells that the record of this run could not be ended.
+    pub(crate) fn record_is_open(&mut self, why: String) {
+        self.hits.push(late_hit(HitKind::RecordOpen, why, 1, Instant::now()));
+    }
+
     /// Writes the ending, then closes the record.
     pub(crate) fn close(&self, mut log: TaskLog, at_ms: u64) -> Result<(), RecordError> {
         let ended = Event::ExecEnded {

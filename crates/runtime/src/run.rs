@@ -111,7 +111,7 @@ impl Attempt<'_> {
             // No sandbox without one; what was started ends here, and is cleaned up below.
             Err(error) => (None, outcome.and_then(|_started| Err(broken("start the reaper", &error)))),
         };
-        let finished = match outcome {
+        let mut finished = match outcome {
             Ok((mut instance, streams)) => {
                 process::keep_capabilities(&KEPT_CAPABILITIES)
                     .map_err(|error| broken("give up privileges", &error))?;
@@ -123,7 +123,10 @@ impl Attempt<'_> {
             }
             Err(ending) => Finished::not_started(ending),
         };
-        finished.close(log, unix_millis()).map_err(|error| failed(&error))?;
+        if let Err(error) = finished.close(log, unix_millis()) {
+            // What happened has happened; that its record has no end is told beside it.
+            finished.record_is_open(chain(&error));
+        }
         drop(lock);
         places.settle(&self.request.envelope, &finished);
         // The reaper is the last to hold the layer's file system, and waits for what it writes out.

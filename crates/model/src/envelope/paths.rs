@@ -25,7 +25,7 @@ const NAME_BYTES: usize = 255;
 /// Guest places that belong to the kernel's views: neither they nor anything beneath them.
 const KERNEL_PLACES: [&str; 3] = ["/proc", "/dev", "/sys"];
 /// Guest places that the sandbox makes for itself. Something may stand beneath them.
-const OWN_PLACES: [&str; 13] = [
+const OWN_PLACES: [&str; 16] = [
     "/etc",
     "/usr",
     "/bin",
@@ -39,6 +39,10 @@ const OWN_PLACES: [&str; 13] = [
     "/out",
     "/tmp",
     "/home",
+    "/var",
+    "/var/tmp",
+    // What covers parts of `/proc` comes from here.
+    "/var/empty",
 ];
 /// What is wrong with a path, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -60,7 +60,7 @@ fn r02(bench: &Bench, what: &str) -> Verdict {
 /// How `enforcement` names what a resident-memory watch does not see.
 fn gap(what: &str) -> &'static str {
     match what {
-        "fill memfd" | "fill-sockets" => "memory files and socket buffers",
+        "fill memfd" | "fill-sockets" => "memory files, System V segments and socket buffers",
         _ => "(no gap is allowed here)",
     }
 }
