@@ -6,6 +6,7 @@
 //! ended well would have removed itself, and the record gets its ending. Then it looks for what sandboxes
 //! left whose keeper and reaper both died.
 
+use crate::durable;
 use crate::files::discard;
 use crate::files::disk::{self, Disk};
 use crate::run::unix_millis;
@@ -34,6 +35,7 @@ pub(crate) struct Estate<'a> {
     pub(crate) disk: Option<Arc<OwnedFd>>,
     pub(crate) records: PathBuf,
     pub(crate) layers: PathBuf,
+    pub(crate) shared: PathBuf,
 }
 
 /// The keeper's hold on its reaper. Dropped without [`Reaper::done`], the reaper takes it for a death.
@@ -86,15 +88,18 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     let done = matches!(pipe.read(&mut word), Ok(1));
     // Nobody is there to be told of a failure; the next reaper tries again.
     let _ = estate.backend.reap(estate.id);
-    if done {
-        sync(&estate.records, estate.id);
-    } else {
+    if !done {
         let _ = write_lost(estate);
         if let Some(layer) = &estate.layer {
             forget_if_unchanged(layer, estate.disk.as_deref());
         }
     }
     sweep(estate);
+    if done {
+        // Nothing of the sandbox is held while we wait: not its layer's file system either.
+        process::close_all_but(&[]);
+        durable::sync(&estate.records, &estate.shared, estate.id);
+    }
 }
 
 /// Ends the record of a run whose keeper did not.
@@ -146,12 +151,6 @@ fn sweep(estate: &Estate<'_>) {
 fn is_old(layer: &std::fs::DirEntry) -> bool {
     let made = layer.metadata().and_then(|meta| meta.modified());
     made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() > 60))
-}
-
-fn sync(records: &Path, id: &TaskId) {
-    for name in [format!("{id}.jsonl"), "index.jsonl".to_owned()] {
-        let _ = File::open(records.join(name)).and_then(|file| file.sync_data());
-    }
 }
 
 /// Removes a layer without changes that no run holds.

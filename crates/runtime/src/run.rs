@@ -185,6 +185,7 @@ impl Attempt<'_> {
             disk: places.disk(),
             records: self.state.records(),
             layers: self.state.layers(),
+            shared: self.state.shared(),
         }
     }
 
