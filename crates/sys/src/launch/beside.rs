@@ -12,7 +12,7 @@ use crate::raw::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// A part in the making. Waits for its maker when dropped.
+/// A part in the making.
 #[derive(Debug)]
 pub struct Beside {
     companion: Companion<Work>,

@@ -3,7 +3,7 @@
 use super::{Namespaces, Spawned};
 use crate::raw;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Enough for the deepest operation; the child calls a few small functions and the kernel.
@@ -57,12 +57,16 @@ pub(super) fn vm_child(
     Ok(Spawned { pid: i32::try_from(result).unwrap_or(-1), pidfd })
 }
 
-/// A child that shares memory and descriptors with us and runs beside us. Waited for when dropped.
+/// A child that shares memory and descriptors with us and runs beside us.
+///
+/// What it uses is given back when it is dropped, if the child is gone by then. A child that is still on its
+/// way out may be busy in the kernel for milliseconds, taking its mounts apart; it is not waited for, and its
+/// memory stays until this process ends.
 #[derive(Debug)]
 pub(super) struct Companion<T> {
     pidfd: OwnedFd,
-    shared: Box<Life<T>>,
-    _stack: Stack,
+    shared: ManuallyDrop<Box<Life<T>>>,
+    stack: ManuallyDrop<Stack>,
 }
 
 /// What a companion works on, and its work.
@@ -89,8 +93,8 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD;
     let args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);
     let mask = crate::process::block_all_signals();
-    // SAFETY: `args` outlives the call; stack and life are in the `Companion`, which waits for the
-    // child before it lets go of them; `main` never returns.
+    // SAFETY: `args` outlives the call; stack and life are in the `Companion`, which lets
+    // go of them only when the child is gone; `main` never returns.
     let result = unsafe { clone3_on_stack(&args, main::<T>, std::ptr::from_ref(&*shared).cast()) };
     crate::process::restore_signals(&mask);
     if result < 0 {
@@ -98,7 +102,7 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
     }
     // SAFETY: the kernel stored a new descriptor that nobody else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Companion { pidfd, shared, _stack: stack })
+    Ok(Companion { pidfd, shared: ManuallyDrop::new(shared), stack: ManuallyDrop::new(stack) })
 }
 
 // === impl Companion ===
@@ -112,7 +116,13 @@ impl<T> Companion<T> {
 
 impl<T> Drop for Companion<T> {
     fn drop(&mut self) {
-        crate::process::reap(&self.pidfd);
+        if crate::process::try_reap(&self.pidfd).is_none() {
+            return;
+        }
+        // SAFETY: the child is gone, nobody else has these, and they are not used again.
+        unsafe { ManuallyDrop::drop(&mut self.shared) };
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::drop(&mut self.stack) };
     }
 }
 
