@@ -6,6 +6,7 @@ use clap::Args;
 use fumehood_audit::TaskLog;
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
+use fumehood_runtime::causes::chain;
 use fumehood_runtime::files::changes::{self, ChangeList, ReadLimits};
 use fumehood_runtime::files::discard::remove_tree;
 use fumehood_runtime::files::layer::{Layer, LayerError};
@@ -142,16 +143,6 @@ pub(crate) fn failed(error: &dyn Error) -> Refusal {
         format!("failed to {}", chain(error)),
         "`fumehood audit list` names the runs, and `fumehood audit show ID` says what one did",
     )
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }
 
 /// Milliseconds since 1970.

@@ -1,10 +1,11 @@
 //! After the command: what it wrote is collected and counted, and its ending written down.
 
+use crate::causes::chain;
 use crate::files::text::escape_path;
 use crate::files::{Refusal, collect as collector};
 use crate::keeper::{Streams, Watched};
 use crate::places::Places;
-use crate::run::{RunRequest, chain, late_hit, unix_millis};
+use crate::run::{RunRequest, late_hit, unix_millis};
 use crate::streams::Flow;
 use base64::Engine as _;
 use fumehood_audit::{RecordError, TaskLog};

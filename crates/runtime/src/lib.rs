@@ -3,6 +3,7 @@
 //! It is handed a backend and never names one. It owns everything that a run leaves on the host, and
 //! the order of things: record first, act second, clean up always.
 
+pub mod causes;
 mod durable;
 pub mod environment;
 pub mod files;

@@ -1,5 +1,6 @@
 //! One run, from a checked envelope to a report.
 
+use crate::causes::chain;
 use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
@@ -303,16 +304,6 @@ fn failed(error: &dyn Error) -> Ending {
     let why = error.source().map_or_else(|| text.clone(), chain);
     let remedy = "check the path and its permissions; `fumehood doctor` looks at what this host can hold";
     not_started(&text, &why, remedy)
-}
-
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }
 
 /// A hit that is added after the command is over.

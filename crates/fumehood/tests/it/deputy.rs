@@ -1,28 +1,10 @@
 //! What a workspace, an image or an earlier command prepares must not make the launcher or the collector
 //! act on the host for it.
 
+use crate::both_callers::both_callers;
 use crate::lab::{self, Lab};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-
-/// Each of these runs as both callers.
-macro_rules! both_callers {
-    ($($name:ident)*) => {$(
-        mod $name {
-            #[test]
-            fn by_root() {
-                if crate::lab::Caller::Root.available() {
-                    super::$name(&crate::lab::Lab::new(crate::lab::Caller::Root));
-                }
-            }
-
-            #[test]
-            fn by_a_user() {
-                super::$name(&crate::lab::Lab::new(crate::lab::Caller::User));
-            }
-        }
-    )*};
-}
 
 both_callers! {
     links_of_an_image_stay_in_it

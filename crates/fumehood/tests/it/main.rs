@@ -6,6 +6,8 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a verdict that is not held is handed on as it stands")]
 
 #[cfg(test)]
+mod both_callers;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod deputy;

@@ -1,28 +1,10 @@
 //! Real work, by root and by an ordinary user: what the README promises must simply work.
 
+use crate::both_callers::both_callers;
 use crate::lab::{self, Caller, Lab, Ran, finish, installed};
 use crate::subjects::captured;
 use std::process::Stdio;
 use std::time::Duration;
-
-/// Each of these runs as both callers.
-macro_rules! both_callers {
-    ($($name:ident)*) => {$(
-        mod $name {
-            #[test]
-            fn by_root() {
-                if crate::lab::Caller::Root.available() {
-                    super::$name(&crate::lab::Lab::new(crate::lab::Caller::Root));
-                }
-            }
-
-            #[test]
-            fn by_a_user() {
-                super::$name(&crate::lab::Lab::new(crate::lab::Caller::User));
-            }
-        }
-    )*};
-}
 
 both_callers! {
     a_python_script_with_files_in_and_out
