@@ -9,6 +9,7 @@
 //! variant that means "everything".
 
 pub mod code;
+pub mod egress;
 pub mod ending;
 pub mod enforcement;
 pub mod envelope;

@@ -1,0 +1,279 @@
+//! Paths of requests, by segment, and what a rule says of them.
+//!
+//! A rule that is bound to a path is only as good as the agreement between us and the server about
+//! what a path means. Where readers are known to differ, a request under such a rule is refused.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// A request's path: decoded once, dot segments resolved, and the query left as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlPath {
+    segments: Vec<Vec<u8>>,
+    query: Option<String>,
+    /// What to send on: the path as it came, or resolved where it had dot segments.
+    sent: String,
+    ambiguous: Option<PathFlaw>,
+}
+
+/// Why a path can not be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathFlaw {
+    #[error("the path does not begin with `/`")]
+    NotAbsolute,
+    #[error("the path has a character that no path has")]
+    Character,
+    #[error("the path has a `%` that encodes nothing")]
+    Encoding,
+    #[error("the path leads above its root")]
+    AboveRoot,
+    #[error("servers read this path in different ways")]
+    Ambiguous,
+}
+
+/// Which paths a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPattern {
+    segments: Vec<Vec<u8>>,
+    /// Whether everything below counts too (`/**`).
+    below: bool,
+}
+
+// === impl UrlPath ===
+
+impl UrlPath {
+    /// Reads the target of a request in origin form, `/path?query`.
+    pub fn parse(target: &str) -> Result<Self, PathFlaw> {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (target, None),
+        };
+        if !path.starts_with('/') {
+            return Err(PathFlaw::NotAbsolute);
+        }
+        // Only what splits a path for some readers, or ends a line, is refused: clients do send a few
+        // characters that have no place in a path.
+        let sendable = |byte: u8| byte > b' ' && byte != 0x7f && !b"\\#".contains(&byte);
+        if !path.bytes().all(sendable) || !target.bytes().all(|byte| byte > b' ' && byte != 0x7f) {
+            return Err(PathFlaw::Character);
+        }
+        let raw: Vec<&str> = path.split('/').skip(1).collect();
+        let mut decoded = Vec::with_capacity(raw.len());
+        for segment in &raw {
+            decoded.push(decode(segment)?);
+        }
+        let ambiguous = ambiguity(&decoded).then_some(PathFlaw::Ambiguous);
+        let has_dots = decoded.iter().any(|segment| is_dots(segment));
+        let split: Vec<Vec<u8>> = decoded
+            .into_iter()
+            .flat_map(|segment| segment.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>())
+            .collect();
+        let segments = resolve(split)?;
+        let resolved = if has_dots { resolve_raw(&raw) } else { path.to_owned() };
+        let sent = match &query {
+            Some(query) => format!("{resolved}?{query}"),
+            None => resolved,
+        };
+        Ok(Self { segments, query, sent, ambiguous })
+    }
+
+    /// The target to send on, in origin form.
+    pub fn sent(&self) -> &str {
+        &self.sent
+    }
+
+    /// The same without its query.
+    pub fn sent_path(&self) -> &str {
+        self.sent.split_once('?').map_or(&self.sent, |(path, _)| path)
+    }
+
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
+    /// Why a rule that is bound to a path must not judge this one.
+    pub fn ambiguous(&self) -> Option<PathFlaw> {
+        self.ambiguous
+    }
+
+    /// The value of a query parameter that stands there once, and plainly.
+    pub(super) fn only_parameter(&self, name: &str) -> Option<&str> {
+        let mut found = self.query()?.split('&').filter_map(|pair| pair.split_once('='));
+        let value = found.by_ref().find(|(known, _)| *known == name).map(|(_, value)| value)?;
+        found.all(|(known, _)| known != name).then_some(value)
+    }
+
+    pub(super) fn segments(&self) -> &[Vec<u8>] {
+        &self.segments
+    }
+}
+
+// === impl PathPattern ===
+
+impl PathPattern {
+    /// Reads a rule's path. `**` stands only at the end; no query, no `*` elsewhere, no dots.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let (front, below) = match text.strip_suffix("/**") {
+            Some(front) => (if front.is_empty() { "/" } else { front }, true),
+            None => (text, false),
+        };
+        if text.contains('?') || text.contains('#') {
+            return Err("a rule's path has no query and no fragment");
+        }
+        if front.contains('*') {
+            return Err("`**` stands alone, at the end of the path");
+        }
+        let path = UrlPath::parse(front).map_err(|_| "it is no path")?;
+        if path.ambiguous.is_some() || path.sent() != front {
+            return Err("write the path without dot segments and encoded slashes");
+        }
+        let mut segments = path.segments;
+        if below && segments.last().is_some_and(Vec::is_empty) {
+            segments.pop();
+        }
+        Ok(Self { segments, below })
+    }
+
+    /// Everything.
+    pub const fn any() -> Self {
+        Self { segments: Vec::new(), below: true }
+    }
+
+    pub fn matches(&self, path: &UrlPath) -> bool {
+        let start = path.segments.get(..self.segments.len());
+        start == Some(self.segments.as_slice()) && (self.below || path.segments.len() == self.segments.len())
+    }
+
+    /// Whether every path of `other` is one of `self`'s.
+    pub fn covers(&self, other: &Self) -> bool {
+        let start = other.segments.get(..self.segments.len());
+        start == Some(self.segments.as_slice())
+            && (self.below || (!other.below && other.segments.len() == self.segments.len()))
+    }
+
+    /// Whether it says nothing at all.
+    pub fn is_any(&self) -> bool {
+        self.below && self.segments.is_empty()
+    }
+
+    pub(super) fn segments(&self) -> &[Vec<u8>] {
+        &self.segments
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for segment in &self.segments {
+            f.write_str("/")?;
+            for byte in segment {
+                match byte {
+                    b'!'
+                    | b'$'
+                    | b'&'..=b'.'
+                    | b'0'..=b';'
+                    | b'='
+                    | b'@'..=b'Z'
+                    | b'_'
+                    | b'a'..=b'z'
+                    | b'~' => {
+                        write!(f, "{}", char::from(*byte))?;
+                    }
+                    byte => write!(f, "%{byte:02X}")?,
+                }
+            }
+        }
+        f.write_str(if self.below { "/**" } else { "" })
+    }
+}
+
+impl Serialize for PathPattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+fn decode(segment: &str) -> Result<Vec<u8>, PathFlaw> {
+    let mut out = Vec::with_capacity(segment.len());
+    let mut bytes = segment.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|byte| char::from(byte).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else { return Err(PathFlaw::Encoding) };
+        let value = u8::try_from(high * 16 + low).map_err(|_| PathFlaw::Encoding)?;
+        if value < 0x20 || value == 0x7f {
+            return Err(PathFlaw::Character);
+        }
+        out.push(value);
+    }
+    Ok(out)
+}
+
+fn is_dots(segment: &[u8]) -> bool {
+    matches!(segment, b"." | b"..")
+}
+
+/// Whether readers are known to differ: slashes that are encoded, dots that are encoded twice,
+/// parameters after dots, and dots across empty segments.
+fn ambiguity(segments: &[Vec<u8>]) -> bool {
+    let pieces: Vec<&[u8]> =
+        segments.iter().flat_map(|segment| segment.split(|byte| *byte == b'/')).collect();
+    let dotted = pieces.iter().any(|piece| is_dots(piece));
+    let parameters = pieces.iter().any(|piece| piece.starts_with(b"..;") || piece.starts_with(b".;"));
+    let slashed = segments.iter().any(|segment| segment.contains(&b'/'));
+    // The last piece is empty where a path ends in a slash, which is no matter.
+    let empty = pieces.split_last().is_some_and(|(_, front)| front.iter().any(|piece| piece.is_empty()));
+    let twice = |segment: &Vec<u8>| {
+        segment.windows(3).any(|three| ESCAPES.iter().any(|escape| three.eq_ignore_ascii_case(escape)))
+    };
+    let odd = segments.iter().any(|segment| segment.contains(&b'\\') || twice(segment));
+    parameters || odd || (dotted && (slashed || empty))
+}
+
+/// What a path must not hold once it was decoded: a second reader would decode it again.
+const ESCAPES: [&[u8]; 3] = [b"%2e", b"%2f", b"%5c"];
+
+fn resolve(segments: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, PathFlaw> {
+    let last = segments.len().saturating_sub(1);
+    let mut out: Vec<Vec<u8>> = Vec::with_capacity(segments.len());
+    for (place, segment) in segments.into_iter().enumerate() {
+        match segment.as_slice() {
+            b"." => {}
+            b".." => {
+                out.pop().ok_or(PathFlaw::AboveRoot)?;
+            }
+            _ => {
+                out.push(segment);
+                continue;
+            }
+        }
+        // `/a/..` is the folder, as `/a/../` is.
+        if place == last {
+            out.push(Vec::new());
+        }
+    }
+    Ok(out)
+}
+
+/// The same on the text as it came, so that what is sent is what was judged.
+fn resolve_raw(raw: &[&str]) -> String {
+    let last = raw.len().saturating_sub(1);
+    let mut out: Vec<&str> = Vec::with_capacity(raw.len());
+    for (place, segment) in raw.iter().enumerate() {
+        let decoded = decode(segment).unwrap_or_default();
+        match decoded.as_slice() {
+            b"." => {}
+            b".." => drop(out.pop()),
+            _ => {
+                out.push(segment);
+                continue;
+            }
+        }
+        if place == last {
+            out.push("");
+        }
+    }
+    format!("/{}", out.join("/"))
+}
