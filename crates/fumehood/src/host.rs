@@ -97,6 +97,7 @@ pub(crate) fn defaults(args: &RunArguments, terminals: Terminals, places: &Place
         host_cpus: processors(),
         timeout,
         output_bytes: if args.json { CAPTURED_OUTPUT_BYTES } else { STREAMED_OUTPUT_BYTES },
+        presets: std::collections::BTreeMap::new(),
     }
 }
 

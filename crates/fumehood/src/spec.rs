@@ -3,7 +3,7 @@
 use crate::command::RunArguments;
 use crate::refusal::Refusal;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use fumehood_model::envelope::{EnvelopeSpec, Flaw, Syscalls, WorkspaceMode};
+use fumehood_model::envelope::{EnvelopeSpec, Flaw, NetworkSpec, Syscalls, WorkspaceMode};
 use fumehood_model::level::{Blast, Level, Trust};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ pub(crate) fn of_flags(args: &RunArguments, cwd: &Path) -> Result<EnvelopeSpec, 
             None => spec.credentials.env.push(text.to_owned()),
         }
     }
+    network(&mut spec, args, cwd);
     let limits = &mut spec.resources;
     limits.memory = args.memory.clone();
     limits.cpus = args.cpus.clone();
@@ -59,6 +60,29 @@ fn files(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) -> Result<(),
     files.caches = args.caches.clone();
     files.session = args.session.clone();
     Ok(())
+}
+
+fn network(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) {
+    spec.network = NetworkSpec {
+        net: args.net.clone(),
+        allow: args.allow.clone(),
+        allow_cidr: args.allow_cidr.clone(),
+        resolve: args.resolve.clone(),
+        presets: args.presets.clone(),
+        publish: args.publish.clone(),
+        limits: args.net_limits.clone(),
+        upstream: args.upstream_proxy.clone(),
+        authorities: args.upstream_ca.clone(),
+    };
+    spec.credentials.secrets = args.secrets.clone();
+    // Only what the network names by file is relative here; the rest is absolute already.
+    let named = EnvelopeSpec {
+        network: std::mem::take(&mut spec.network),
+        credentials: std::mem::take(&mut spec.credentials),
+        ..EnvelopeSpec::default()
+    };
+    let named = named.rebased(cwd);
+    (spec.network, spec.credentials) = (named.network, named.credentials);
 }
 
 /// The folder and the mode that its ending asks for.
@@ -99,7 +123,7 @@ fn text<'a>(flag: &str, value: &'a OsStr) -> Result<&'a str, Refusal> {
 
 /// The flag that says the same as a field of a file.
 pub(crate) fn flag_of(field: &str) -> Option<&'static str> {
-    const FLAGS: [(&str, &str); 19] = [
+    const FLAGS: [(&str, &str); 29] = [
         ("level", "--level"),
         ("trust", "--trust"),
         ("blast", "--blast"),
@@ -111,6 +135,16 @@ pub(crate) fn flag_of(field: &str) -> Option<&'static str> {
         ("filesystem.output", "--out"),
         ("filesystem.caches", "--cache"),
         ("filesystem.session", "--session"),
+        ("network.net", "--net"),
+        ("network.allow", "--allow"),
+        ("network.allow-cidr", "--allow-cidr"),
+        ("network.resolve", "--resolve"),
+        ("network.presets", "--preset"),
+        ("network.publish", "--publish"),
+        ("network.limits", "--net-limit"),
+        ("network.upstream", "--upstream-proxy"),
+        ("network.authorities", "--upstream-ca"),
+        ("credentials.secrets", "--secret"),
         ("privilege.user", "--user"),
         ("privilege.syscalls", "--syscalls"),
         ("resources.memory", "--mem"),
@@ -137,6 +171,16 @@ pub(crate) fn was_typed(args: &RunArguments, flag: &str) -> bool {
         "--out" => args.out.is_some(),
         "--cache" => !args.caches.is_empty(),
         "--session" => args.session.is_some(),
+        "--net" => args.net.is_some(),
+        "--allow" => !args.allow.is_empty(),
+        "--allow-cidr" => !args.allow_cidr.is_empty(),
+        "--resolve" => !args.resolve.is_empty(),
+        "--preset" => !args.presets.is_empty(),
+        "--publish" => !args.publish.is_empty(),
+        "--net-limit" => !args.net_limits.is_empty(),
+        "--upstream-proxy" => args.upstream_proxy.is_some(),
+        "--upstream-ca" => !args.upstream_ca.is_empty(),
+        "--secret" => !args.secrets.is_empty(),
         "--user" => args.user.is_some(),
         "--syscalls" => args.syscalls.is_some(),
         "--mem" => args.memory.is_some(),
