@@ -41,7 +41,10 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let terminals = Terminals::now();
     let places = Places::now()?;
     let flags = spec::of_flags(args, &places.cwd)?;
-    let defaults = host::defaults(args, terminals, &places);
+    let mut defaults = host::defaults(args, terminals, &places);
+    if !args.presets.is_empty() {
+        defaults.presets = host::presets(places.home.as_deref())?;
+    }
     let Spoken { layered, note } = config::settle(&flags, args, &defaults)?;
     let (trust, blast) =
         (layered.spec.trust.unwrap_or(Trust::Medium), layered.spec.blast.unwrap_or(Blast::Medium));

@@ -11,6 +11,7 @@ mod finish;
 mod keeper;
 mod meter;
 mod places;
+pub mod presets;
 mod reaper;
 pub mod run;
 pub mod state;

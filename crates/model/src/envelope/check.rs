@@ -56,7 +56,16 @@ pub struct Defaults {
     /// Output bytes where none is written.
     pub output_bytes: u64,
     /// What each preset of rules means here.
-    pub presets: BTreeMap<String, Vec<String>>,
+    pub presets: BTreeMap<String, Preset>,
+}
+
+/// Rules by name, as a tool's configuration on this host makes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preset {
+    /// As `--allow` takes them.
+    pub rules: Vec<String>,
+    /// As `--resolve` takes them: a company's mirror often has a private address.
+    pub resolutions: Vec<String>,
 }
 
 /// One thing that is wrong with a spec.
@@ -114,7 +123,10 @@ impl Defaults {
             host_cpus: 4,
             timeout: Some(Duration::from_secs(60)),
             output_bytes: 10 << 20,
-            presets: BTreeMap::from([("npm".to_owned(), vec!["registry.example.com".to_owned()])]),
+            presets: BTreeMap::from([(
+                "npm".to_owned(),
+                Preset { rules: vec!["registry.example.com".to_owned()], resolutions: Vec::new() },
+            )]),
         }
     }
 }

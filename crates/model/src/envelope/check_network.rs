@@ -1,7 +1,7 @@
 //! The network clause, and the secrets that its rules use.
 
 use super::clauses::{Network, Secret, SecretSource};
-use super::{CredentialsSpec, Defaults, EnvelopeSpec, Flaw, NetworkSpec};
+use super::{CredentialsSpec, Defaults, EnvelopeSpec, Flaw, NetworkSpec, Preset};
 use crate::egress::{Authority, Ceiling, Counted, Egress, Opened, Pattern, Publish, Reach, Resolution, Rule};
 use crate::egress::{RuleFlaw, Upstream};
 use crate::text::shown;
@@ -14,9 +14,15 @@ pub(super) fn network(spec: &EnvelopeSpec, defaults: &Defaults, flaws: &mut Vec<
     let NetworkSpec { net, allow, allow_cidr, resolve, presets, publish, limits, upstream, authorities } =
         &spec.network;
     let mut rules = each("network.allow", allow, Rule::parse, flaws);
-    rules.extend(preset_rules(presets, defaults, flaws));
     let ranges = each("network.allow-cidr", allow_cidr, Opened::parse, flaws);
-    let resolutions = each("network.resolve", resolve, Resolution::parse, flaws);
+    let mut resolutions = each("network.resolve", resolve, Resolution::parse, flaws);
+    for (entry, preset) in known_presets(presets, defaults, flaws) {
+        let mut own = Vec::new();
+        rules.extend(each("network.presets", &preset.rules, Rule::parse, &mut own));
+        resolutions.extend(each("network.presets", &preset.resolutions, Resolution::parse, &mut own));
+        flaws.extend(own.into_iter().map(|flaw| flaw.at(entry)));
+    }
+    rules = distinct(rules);
     let ceilings = each("network.limits", limits, Ceiling::parse, flaws);
     let authorities = each("network.authorities", authorities, Authority::parse, flaws);
     let publish = published(each("network.publish", publish, Publish::parse, flaws), flaws);
@@ -137,32 +143,39 @@ fn each<T>(
     good
 }
 
-fn preset_rules(presets: &[String], defaults: &Defaults, flaws: &mut Vec<Flaw>) -> Vec<Rule> {
-    let mut rules = Vec::new();
+/// The presets that there are, with their places in the list.
+fn known_presets<'a>(
+    presets: &[String],
+    defaults: &'a Defaults,
+    flaws: &mut Vec<Flaw>,
+) -> Vec<(usize, &'a Preset)> {
+    let mut known = Vec::new();
     for (entry, name) in presets.iter().enumerate() {
-        let Some(texts) = defaults.presets.get(name) else {
-            let known: Vec<&str> = defaults.presets.keys().map(String::as_str).collect();
-            let what = format!("there is no preset `{}`", shown(name));
-            let remedy = if known.is_empty() {
-                "there are `npm`, `pip`, `cargo` and `git`".to_owned()
-            } else {
-                format!("there are `{}`", known.join("`, `"))
-            };
-            flaws.push(Flaw::new("network.presets", what, remedy).at(entry));
-            continue;
-        };
-        for text in texts {
-            match Rule::parse(text) {
-                Ok(rule) if rules.contains(&rule) => {}
-                Ok(rule) => rules.push(rule),
-                Err(flaw) => {
-                    let what = format!("the preset `{}` holds `{}`: {}", shown(name), shown(text), flaw.what);
-                    flaws.push(Flaw::new("network.presets", what, flaw.remedy).at(entry));
-                }
+        let flaw = match defaults.presets.get(name) {
+            Some(preset) if !preset.rules.is_empty() => {
+                known.push((entry, preset));
+                continue;
             }
-        }
+            Some(_) => Flaw::new(
+                "network.presets",
+                format!("your configuration of `{}` names no registry", shown(name)),
+                "name its hosts with `--allow`; `--learn FILE` finds which they are",
+            ),
+            None => {
+                let names: Vec<&str> = defaults.presets.keys().map(String::as_str).collect();
+                let what = format!("there is no preset `{}`", shown(name));
+                Flaw::new("network.presets", what, format!("there are `{}`", names.join("`, `")))
+            }
+        };
+        flaws.push(flaw.at(entry));
     }
-    rules
+    known
+}
+
+/// Each rule once, in order.
+fn distinct(rules: Vec<Rule>) -> Vec<Rule> {
+    let mut seen = BTreeSet::new();
+    rules.into_iter().filter(|rule| seen.insert(rule.to_string())).collect()
 }
 
 /// `None`: nothing leaves.

@@ -25,7 +25,7 @@ mod wire;
 #[cfg(test)]
 mod properties;
 
-pub use check::{Defaults, Flaw};
+pub use check::{Defaults, Flaw, Preset};
 pub use clauses::{
     Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Secret,
     SecretSource, Syscalls, Variable, Workspace, WorkspaceMode,
