@@ -130,6 +130,7 @@ fn placement(shared: &Path, id: TaskId) -> Placement {
         home_at: PathBuf::from("/home/user"),
         caches: Vec::new(),
         toolchains: Vec::new(),
+        gateway: None,
     }
 }
 

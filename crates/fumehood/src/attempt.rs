@@ -92,6 +92,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
         home_at: PathBuf::from("/home/user"),
         caches: Vec::new(),
         toolchains: Vec::new(),
+        gateway: None,
     };
     let plan = backend
         .plan(&envelope, &placement)

@@ -69,6 +69,7 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: Vec::new(),
             toolchains: request.toolchains.clone(),
+            gateway: None,
         }
     }
 
@@ -121,6 +122,7 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
+            gateway: None,
         };
         Ok(Self { placement, layer, own_layer, output })
     }
