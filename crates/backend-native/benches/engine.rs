@@ -131,6 +131,7 @@ fn placement(shared: &Path, id: TaskId) -> Placement {
         caches: Vec::new(),
         toolchains: Vec::new(),
         gateway: None,
+        files: Vec::new(),
     }
 }
 

@@ -104,6 +104,18 @@ pub struct Placement {
     pub toolchains: Vec<PathBuf>,
     /// The other end of its network; without it there is no network.
     pub gateway: Option<GatewaySpec>,
+    /// Files that are made for this sandbox alone.
+    pub files: Vec<MadeFile>,
+}
+
+/// A file that is there for one sandbox alone, readable for all inside.
+#[derive(Clone, Debug)]
+pub struct MadeFile {
+    /// Its guest path, beneath `/run`.
+    pub at: PathBuf,
+    pub content: Arc<[u8]>,
+    /// Guest paths of files that it stands in front of, where they exist.
+    pub covers: Vec<PathBuf>,
 }
 
 /// Where the layer of a copy-on-write workspace is.

@@ -93,6 +93,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
         caches: Vec::new(),
         toolchains: Vec::new(),
         gateway: None,
+        files: Vec::new(),
     };
     let plan = backend
         .plan(&envelope, &placement)

@@ -70,6 +70,7 @@ impl Places {
             caches: Vec::new(),
             toolchains: request.toolchains.clone(),
             gateway: None,
+            files: Vec::new(),
         }
     }
 
@@ -123,6 +124,7 @@ impl Places {
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
             gateway: None,
+            files: Vec::new(),
         };
         Ok(Self { placement, layer, own_layer, output })
     }

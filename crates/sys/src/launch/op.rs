@@ -140,12 +140,13 @@ pub enum Op {
     Devpts {
         target: CString,
     },
-    /// Hide a path of the new root behind its `dev/null` or its empty read-only folder, if it exists.
+    /// Hide a path of the new root behind its `dev/null`, if it exists.
     MaskFile {
         target: CString,
     },
-    MaskFolder {
-        empty: CString,
+    /// Hide a path of the new root behind another one, if it exists.
+    Cover {
+        with: CString,
         target: CString,
     },
     /// Make an existing folder of the new root read-only, if it exists.
@@ -328,7 +329,7 @@ impl Op {
             Self::Proc { target } => mount::proc(target),
             Self::Devpts { target } => mount::devpts(target),
             Self::MaskFile { target } => mount::mask(c"dev/null", target),
-            Self::MaskFolder { empty, target } => mount::mask(empty, target),
+            Self::Cover { with, target } => mount::mask(with, target),
             Self::MaskWrites { target } => mount::mask(target, target),
             Self::MakeDir { path, mode, owner } => node::make_dir(path, *mode, *owner),
             Self::Symlink { to, path } => node::symlink(to, path),
