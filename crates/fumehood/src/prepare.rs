@@ -42,7 +42,7 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let places = Places::now()?;
     let flags = spec::of_flags(args, &places.cwd)?;
     let mut defaults = host::defaults(args, terminals, &places);
-    if !args.presets.is_empty() {
+    if !args.network.presets.is_empty() {
         defaults.presets = host::presets(places.home.as_deref())?;
     }
     let Spoken { layered, note } = config::settle(&flags, args, &defaults)?;

@@ -1,9 +1,9 @@
 //! From typed arguments to the wire form of an envelope, and from its fields back to flags.
 
-use crate::command::RunArguments;
+use crate::command::{NetworkArguments, RunArguments};
 use crate::refusal::Refusal;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use fumehood_model::envelope::{EnvelopeSpec, Flaw, NetworkSpec, Syscalls, WorkspaceMode};
+use fumehood_model::envelope::{CredentialsSpec, EnvelopeSpec, Flaw, NetworkSpec, Syscalls, WorkspaceMode};
 use fumehood_model::level::{Blast, Level, Trust};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,6 @@ pub(crate) fn of_flags(args: &RunArguments, cwd: &Path) -> Result<EnvelopeSpec, 
             None => spec.credentials.env.push(text.to_owned()),
         }
     }
-    network(&mut spec, args, cwd);
     let limits = &mut spec.resources;
     limits.memory = args.memory.clone();
     limits.cpus = args.cpus.clone();
@@ -35,7 +34,7 @@ pub(crate) fn of_flags(args: &RunArguments, cwd: &Path) -> Result<EnvelopeSpec, 
     limits.disk = args.disk.clone();
     limits.timeout = args.timeout.clone();
     limits.output = args.max_output.clone();
-    Ok(spec)
+    Ok(of_network(&args.network, cwd).overlay(spec))
 }
 
 fn files(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) -> Result<(), Refusal> {
@@ -62,27 +61,33 @@ fn files(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) -> Result<(),
     Ok(())
 }
 
-fn network(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) {
-    spec.network = NetworkSpec {
-        net: args.net.clone(),
-        allow: args.allow.clone(),
-        allow_cidr: args.allow_cidr.clone(),
-        resolve: args.resolve.clone(),
-        presets: args.presets.clone(),
-        publish: args.publish.clone(),
-        limits: args.net_limits.clone(),
-        upstream: args.upstream_proxy.clone(),
-        authorities: args.upstream_ca.clone(),
+/// What the flags say of the network, and of the secrets that it uses.
+pub(crate) fn of_network(args: &NetworkArguments, cwd: &Path) -> EnvelopeSpec {
+    let NetworkArguments {
+        allow,
+        presets,
+        net,
+        secrets,
+        publish,
+        allow_cidr,
+        resolve,
+        net_limits,
+        upstream_proxy,
+        upstream_ca,
+    } = args.clone();
+    let network = NetworkSpec {
+        net,
+        allow,
+        allow_cidr,
+        resolve,
+        presets,
+        publish,
+        limits: net_limits,
+        upstream: upstream_proxy,
+        authorities: upstream_ca,
     };
-    spec.credentials.secrets = args.secrets.clone();
-    // Only what the network names by file is relative here; the rest is absolute already.
-    let named = EnvelopeSpec {
-        network: std::mem::take(&mut spec.network),
-        credentials: std::mem::take(&mut spec.credentials),
-        ..EnvelopeSpec::default()
-    };
-    let named = named.rebased(cwd);
-    (spec.network, spec.credentials) = (named.network, named.credentials);
+    let credentials = CredentialsSpec { secrets, ..CredentialsSpec::default() };
+    EnvelopeSpec { network, credentials, ..EnvelopeSpec::default() }.rebased(cwd)
 }
 
 /// The folder and the mode that its ending asks for.
@@ -171,16 +176,16 @@ pub(crate) fn was_typed(args: &RunArguments, flag: &str) -> bool {
         "--out" => args.out.is_some(),
         "--cache" => !args.caches.is_empty(),
         "--session" => args.session.is_some(),
-        "--net" => args.net.is_some(),
-        "--allow" => !args.allow.is_empty(),
-        "--allow-cidr" => !args.allow_cidr.is_empty(),
-        "--resolve" => !args.resolve.is_empty(),
-        "--preset" => !args.presets.is_empty(),
-        "--publish" => !args.publish.is_empty(),
-        "--net-limit" => !args.net_limits.is_empty(),
-        "--upstream-proxy" => args.upstream_proxy.is_some(),
-        "--upstream-ca" => !args.upstream_ca.is_empty(),
-        "--secret" => !args.secrets.is_empty(),
+        "--net" => args.network.net.is_some(),
+        "--allow" => !args.network.allow.is_empty(),
+        "--allow-cidr" => !args.network.allow_cidr.is_empty(),
+        "--resolve" => !args.network.resolve.is_empty(),
+        "--preset" => !args.network.presets.is_empty(),
+        "--publish" => !args.network.publish.is_empty(),
+        "--net-limit" => !args.network.net_limits.is_empty(),
+        "--upstream-proxy" => args.network.upstream_proxy.is_some(),
+        "--upstream-ca" => !args.network.upstream_ca.is_empty(),
+        "--secret" => !args.network.secrets.is_empty(),
         "--user" => args.user.is_some(),
         "--syscalls" => args.syscalls.is_some(),
         "--mem" => args.memory.is_some(),

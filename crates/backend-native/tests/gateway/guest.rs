@@ -198,6 +198,7 @@ fn envelope() -> Envelope {
         host_cpus: fumehood_sys::host::processors(),
         timeout: Some(Duration::from_secs(60)),
         output_bytes: 1 << 20,
+        presets: std::collections::BTreeMap::new(),
     };
     Envelope::check(&EnvelopeSpec::default(), &defaults).unwrap()
 }
@@ -212,5 +213,6 @@ fn placement(shared: &Path, id: TaskId, ports: Option<Ports>) -> Placement {
         caches: Vec::new(),
         toolchains: Vec::new(),
         gateway: ports.map(|ports| GatewaySpec { ports }),
+        files: Vec::new(),
     }
 }

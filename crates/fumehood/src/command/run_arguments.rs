@@ -1,5 +1,6 @@
 //! The flags of `fumehood run`, as they were typed. Nothing here is checked beyond its form.
 
+use super::NetworkArguments;
 use crate::spec;
 use clap::Parser;
 use fumehood_model::envelope::Syscalls;
@@ -41,42 +42,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) image: Option<OsString>,
 
-    /// Let something out: `api.example.com` (TLS), `http://HOST`, `HOST:PORT` (any protocol), `*.HOST`,
-    /// `GET https://HOST/v1/**`, `git-read https://HOST/OWNER/NAME`; ` with bearer:NAME` uses a secret.
-    /// May be repeated
-    #[arg(long, value_name = "RULE", help_heading = "Network")]
-    pub(crate) allow: Vec<String>,
-    /// Let a tool reach its registries, as your own configuration names them: `npm`, `pip`, `cargo`,
-    /// `git`. May be repeated
-    #[arg(long = "preset", value_name = "NAME", help_heading = "Network")]
-    pub(crate) presets: Vec<String>,
-    /// How far it reaches: `none`, `dns` (names resolve, nothing connects), `allow` (the rules), `proxy`
-    /// (all public hosts, recorded) [default: none, or allow where there are rules]
-    #[arg(long, value_name = "REACH", help_heading = "Network")]
-    pub(crate) net: Option<String>,
-    /// A secret that rules use: `env:VARIABLE`, `file:PATH` or `cmd:COMMAND`. It never enters; inside,
-    /// the variable NAME holds a placeholder. May be repeated
-    #[arg(long = "secret", value_name = "NAME=SOURCE", help_heading = "Network")]
-    pub(crate) secrets: Vec<String>,
-    /// Lead a port of the host's loopback to a server inside. May be repeated
-    #[arg(long = "publish", short = 'p', value_name = "[HOST_PORT:]PORT", help_heading = "Network")]
-    pub(crate) publish: Vec<String>,
-    /// Let a private range be dialled by address: `10.1.0.0/16:5432`. May be repeated
-    #[arg(long, value_name = "CIDR:PORT", help_heading = "Network")]
-    pub(crate) allow_cidr: Vec<String>,
-    /// Let a name resolve into a private range: `db.example.com=10.1.0.0/16`. May be repeated
-    #[arg(long, value_name = "HOST=CIDR", help_heading = "Network")]
-    pub(crate) resolve: Vec<String>,
-    /// A ceiling: `bytes-out=10MiB`, `requests@HOST=100`, `bytes-in`, `connections`, `per-minute`. May
-    /// be repeated
-    #[arg(long = "net-limit", value_name = "WHAT=AMOUNT", help_heading = "Network")]
-    pub(crate) net_limits: Vec<String>,
-    /// Go out through this proxy: `http://proxy.example.com:3128`
-    #[arg(long, value_name = "URL", help_heading = "Network")]
-    pub(crate) upstream_proxy: Option<String>,
-    /// Believe a certificate authority for one host: `HOST=FILE`. May be repeated
-    #[arg(long, value_name = "HOST=FILE", help_heading = "Network")]
-    pub(crate) upstream_ca: Vec<String>,
+    #[command(flatten)]
+    pub(crate) network: NetworkArguments,
 
     /// End the command after this time: `90s`, `5m` [default: none at a terminal, 60s with --json,
     /// else 1h]
