@@ -93,12 +93,13 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
 fn explain(args: &Explain) -> Result<Verdict, Refusal> {
     let (identity, path) = target(&args.url)?;
     let envelope = envelope(args)?;
+    let asked = format!("{identity}{}", path.as_ref().map_or("", |path| path.sent_path()));
     let request = path.as_ref().map(|path| Request { method: &args.method, path });
     let method = request.map(|request| request.method.to_owned());
     let Some(egress) = envelope.network().egress.clone() else {
         let remedy = Denial::NoRule.remedy(&identity, request);
         let why = "there is no network: no rule was given".to_owned();
-        return Ok(Verdict::denied(&identity, method, ("no_network", why, remedy)));
+        return Ok(Verdict::denied(asked, method, ("no_network", why, remedy)));
     };
     let table = Table::new(egress);
     let opened = identity.scheme == Scheme::Https && table.opening(&identity.host, identity.port()).open_tls;
@@ -106,10 +107,10 @@ fn explain(args: &Explain) -> Result<Verdict, Refusal> {
     let read = opened || identity.scheme == Scheme::Http;
     let request = request.filter(|_| read);
     match table.decide(Ask { identity: &identity, request }) {
-        Ok(permit) => Ok(Verdict::allowed(&identity, method, &table, &permit, opened)),
+        Ok(permit) => Ok(Verdict::allowed(asked, method, &table, &permit, opened)),
         Err(denial) => {
             let told = (denial.code(), denial.to_string(), denial.remedy(&identity, request));
-            Ok(Verdict::denied(&identity, method, told))
+            Ok(Verdict::denied(asked, method, told))
         }
     }
 }
@@ -174,14 +175,14 @@ fn target(text: &str) -> Result<(Identity, Option<UrlPath>), Refusal> {
 
 impl Verdict {
     fn allowed(
-        identity: &Identity,
+        asked: String,
         method: Option<String>,
         table: &Table,
         permit: &Permit<'_>,
         tls_is_opened: bool,
     ) -> Self {
         Self {
-            asked: identity.to_string(),
+            asked,
             method,
             allowed: true,
             rule: Some(table.show(permit.rule())),
@@ -194,12 +195,12 @@ impl Verdict {
     }
 
     fn denied(
-        identity: &Identity,
+        asked: String,
         method: Option<String>,
         (reason, why, remedy): (&'static str, String, String),
     ) -> Self {
         Self {
-            asked: identity.to_string(),
+            asked,
             method,
             allowed: false,
             rule: None,
@@ -221,7 +222,7 @@ impl Verdict {
             let how = if self.tls_is_opened { ", and TLS is opened for it" } else { "" };
             screen::say(&format!("allowed: {asked}\n  by `{rule}`{how}"));
             if let Some(secret) = &self.secret {
-                screen::say(&format!("  with the secret of `{secret}`"));
+                screen::say(&format!("  with a secret: `{secret}`"));
             }
             screen::say("  if its name resolves to a public address, or to one that is opened to it");
         } else {
