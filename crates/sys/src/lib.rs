@@ -15,6 +15,7 @@
 )]
 
 pub mod bpf;
+pub mod confine;
 pub mod datagram;
 pub mod dirfd;
 pub mod host;
