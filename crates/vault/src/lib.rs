@@ -1,0 +1,11 @@
+//! What happens to credentials: bytes in, bytes out.
+
+pub mod mask;
+pub mod placeholder;
+pub mod secret;
+
+mod encode;
+mod forms;
+mod search;
+#[cfg(test)]
+mod testing;
