@@ -74,14 +74,31 @@ impl Search {
         if self.is_empty() {
             return None;
         }
-        let block = block(self.shortest);
-        let mut at = from.checked_add(self.shortest)?.checked_sub(block)?;
-        // `at` is where the last block of the window begins.
-        while let Some(bytes) = text.get(at..at.checked_add(block)?) {
-            let hash = self.hash(bytes);
+        match (block(self.shortest), self.case) {
+            (3, Letters::Exact) => self.scan(text, from, |[a, b, c]| hash([a, b, c])),
+            (3, Letters::AnyCase) => self.scan(text, from, |bytes: [u8; 3]| hash(bytes.map(folded))),
+            (2, Letters::Exact) => self.scan(text, from, |[a, b]| hash([a, b, 0])),
+            (2, Letters::AnyCase) => self.scan(text, from, |[a, b]| hash([folded(a), folded(b), 0])),
+            (_, case) => self.scan(text, from, |[a]| hash([if case == Letters::Exact { a } else { folded(a) }, 0, 0])),
+        }
+    }
+
+    /// The loop itself, made once for each length of block so that nothing in it is decided again.
+    #[inline]
+    fn scan<const BLOCK: usize>(
+        &self,
+        text: &[u8],
+        from: usize,
+        hash: impl Fn([u8; BLOCK]) -> u16,
+    ) -> Option<Found> {
+        // Where the last block of the window begins, and how far before it the window does.
+        let before = self.shortest.checked_sub(BLOCK)?;
+        let mut at = from.checked_add(before)?;
+        while let Some(bytes) = text.get(at..).and_then(|rest| rest.first_chunk::<BLOCK>()) {
+            let hash = hash(*bytes);
             match self.moves.get(usize::from(hash)).copied().unwrap_or(0) {
                 0 => {
-                    if let Some(found) = self.at(text, at + block - self.shortest, hash) {
+                    if let Some(found) = self.at(text, at - before, hash) {
                         return Some(found);
                     }
                     at += 1;
@@ -164,15 +181,18 @@ impl Search {
     }
 
     fn hash(&self, bytes: &[u8]) -> u16 {
-        let number = match bytes {
-            [a, b, c] => u32::from_le_bytes([self.fold(*a), self.fold(*b), self.fold(*c), 0]),
-            [a, b] => u32::from_le_bytes([self.fold(*a), self.fold(*b), 0, 0]),
-            [a] => u32::from(self.fold(*a)),
-            _ => 0,
-        };
-        let [_, _, low, high] = number.wrapping_mul(0x9e37_79b1).to_le_bytes();
-        u16::from_le_bytes([low, high])
+        let byte = |place: usize| bytes.get(place).map_or(0, |byte| self.fold(*byte));
+        hash([byte(0), byte(1), byte(2)])
     }
+}
+
+fn hash([a, b, c]: [u8; 3]) -> u16 {
+    let [_, _, low, high] = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1).to_le_bytes();
+    u16::from_le_bytes([low, high])
+}
+
+const fn folded(byte: u8) -> u8 {
+    byte.to_ascii_lowercase()
 }
 
 /// How many bytes are hashed.
