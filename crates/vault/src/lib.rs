@@ -1,5 +1,6 @@
 //! What happens to credentials: bytes in, bytes out.
 
+pub mod inject;
 pub mod mask;
 pub mod placeholder;
 pub mod secret;
