@@ -142,7 +142,7 @@ fn pairs<'a>(
     placeholder: &'a Placeholder,
 ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     let real = secret.expose();
-    let pieces = placeholder.parts().iter().skip(1).filter_map(move |part| {
+    let pieces = placeholder.parts().iter().skip(1).filter(|part| !part.kept).filter_map(move |part| {
         // A renewed value may have another length; its pieces are then found by their colons.
         let piece = real.get(part.real.clone())?;
         let stand_in = placeholder.part(part);

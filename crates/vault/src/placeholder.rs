@@ -49,6 +49,8 @@ pub(crate) struct Part {
     pub(crate) real: Range<usize>,
     /// In the placeholder.
     pub(crate) stand_in: Range<usize>,
+    /// Shown as it is, so it is neither masked nor looked for.
+    pub(crate) kept: bool,
 }
 
 /// Why no placeholder could be made.
@@ -228,12 +230,12 @@ fn is_apart(real: &[u8], made: &Shaped) -> bool {
 }
 
 fn parts(real: usize, made: usize, segments: &[Segment]) -> Vec<Part> {
-    let mut out = vec![Part { real: 0..real, stand_in: 0..made }];
+    let mut out = vec![Part { real: 0..real, stand_in: 0..made, kept: false }];
     if segments.len() > 1 {
         // Lengths are the same up to the last segment, which may have been made longer.
         out.extend(segments.iter().map(|one| {
             let end = if one.range.end == real { made } else { one.range.end };
-            Part { real: one.range.clone(), stand_in: one.range.start..end }
+            Part { real: one.range.clone(), stand_in: one.range.start..end, kept: one.kept }
         }));
     }
     out

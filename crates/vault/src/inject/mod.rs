@@ -14,7 +14,7 @@ mod body;
 mod fields;
 mod sigv4;
 
-use crate::placeholder::{Placeholder, Shape};
+use crate::placeholder::Shape;
 use crate::secret::{Secret, SecretName};
 use http::header::HeaderName;
 use http::{HeaderMap, Method, Uri};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::placeholder::Placeholder;
 use crate::testing::{random, secret};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
