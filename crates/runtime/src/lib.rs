@@ -5,6 +5,7 @@
 
 pub mod causes;
 mod durable;
+mod egress;
 pub mod environment;
 pub mod files;
 mod finish;
