@@ -15,9 +15,11 @@
 )]
 
 pub mod bpf;
+pub mod datagram;
 pub mod dirfd;
 pub mod host;
 pub mod idmap;
+pub mod interfaces;
 pub mod landlock;
 pub mod launch;
 pub mod loopdev;
@@ -27,4 +29,5 @@ pub mod poll;
 pub mod process;
 mod raw;
 pub mod socket;
+pub mod splice;
 pub mod terminal;
