@@ -13,4 +13,6 @@
 //!
 //! **Invariant:** everything runs on one thread, and no value of a secret is ever formatted.
 
+pub mod http;
+pub mod tls;
 pub mod wall;
