@@ -21,6 +21,7 @@ pub mod dns;
 mod entrance;
 mod gate;
 pub mod hello;
+pub mod http;
 pub mod inbound;
 mod line;
 pub mod names;
@@ -30,6 +31,7 @@ pub mod record;
 mod run;
 pub mod sockets;
 mod stop;
+pub mod tls;
 mod tunnel;
 pub mod wall;
 

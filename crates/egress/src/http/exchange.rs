@@ -1,0 +1,449 @@
+//! One request and its answer: cleared, carried to the server and back, and ended.
+
+use super::answer::{Answer, Fault, Form};
+use super::credentials::{self, Filter};
+use super::flow::{Broken, Pass, Sink, Source, Stop, pump};
+use super::framing::Length;
+use super::upstream::{self, About, Link, One, Reply, Two};
+use super::{Forward, hop, http2};
+use crate::wall::{Asked, Cleared, DialError, End, Via, Wall};
+use bytes::Bytes;
+use fumehood_model::egress::{Denial, Identity, Request, UrlPath};
+use http::{HeaderMap, Method, StatusCode};
+use std::cell::Cell;
+use std::fmt;
+use std::future::pending;
+
+/// A request that was read, addressed, and not yet judged.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) identity: Identity,
+    pub(crate) via: Via,
+    pub(crate) method: Method,
+    pub(crate) path: UrlPath,
+    /// Without those that are about one connection.
+    pub(crate) fields: HeaderMap,
+    pub(crate) length: Length,
+    /// Whether the client speaks HTTP/2.
+    pub(crate) http2: bool,
+    pub(crate) form: Form,
+    /// What is sent in place of the path as it was judged, where a secret belongs into the query.
+    pub(crate) target: Option<String>,
+}
+
+/// The side that asked, as far as it is written to.
+pub(crate) trait Client: Sink {
+    /// Tells a client that waits with its body to send it.
+    async fn proceed(&mut self) -> Result<(), Broken>;
+
+    /// Sends the head of the server's answer.
+    async fn respond(&mut self, status: StatusCode, fields: HeaderMap, length: Length) -> Result<(), Broken>;
+
+    /// Takes back an answer of which nothing has left yet. Whether that was so.
+    fn take_back(&mut self) -> bool;
+
+    /// Sends an answer of ours.
+    async fn answer(&mut self, answer: Answer) -> Result<(), Broken>;
+}
+
+/// How an exchange left the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// With a whole answer.
+    Answered,
+    /// In the middle of one: its connection, or stream, has to be cut so that it knows.
+    Cut,
+}
+
+/// Why an exchange did not go through.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Denied(Denial),
+    Fault(Fault),
+    Client(Broken),
+}
+
+/// What was moved so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) out: Cell<u64>,
+    pub(crate) in_: Cell<u64>,
+    /// Set once the client has the head of the answer.
+    pub(crate) status: Cell<Option<u16>>,
+    address: Cell<Option<std::net::IpAddr>>,
+    /// Whether the request's body was sent to its end.
+    sent: Cell<bool>,
+}
+
+/// The parts of an exchange that both directions need.
+pub(crate) struct Turn<'a, W> {
+    pub(crate) wall: &'a W,
+    pub(crate) cleared: &'a Cleared,
+    pub(crate) tally: &'a Tally,
+}
+
+/// Counts what leaves, and looks for placeholders in it.
+struct Outward<'a, W>(&'a Turn<'a, W>, Filter);
+
+/// Counts what comes, and masks secrets in it.
+struct Inward<'a, W>(&'a Turn<'a, W>, Filter);
+
+// === impl Ask ===
+
+impl Ask {
+    pub(crate) fn request(&self) -> Request<'_> {
+        Request { method: self.method.as_str(), path: &self.path }
+    }
+
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        Asked { identity: &self.identity, request: Some(self.request()), via: self.via }
+    }
+
+    pub(crate) fn target(&self) -> &str {
+        self.target.as_deref().unwrap_or(self.path.sent())
+    }
+
+    /// Whether sending it twice does what sending it once does, and nothing of it would be missing.
+    fn can_be_sent_again(&self) -> bool {
+        self.method.is_idempotent() && self.length.is_empty()
+    }
+}
+
+// === impl Forward ===
+
+impl<W: Wall> Forward<W> {
+    /// Carries a request through the wall, and its answer back.
+    pub(crate) async fn exchange<S: Source, C: Client>(
+        &self,
+        mut ask: Ask,
+        source: &mut S,
+        client: &mut C,
+    ) -> Left {
+        let cleared = match self.wall().clear(ask.asked()).await {
+            Ok(cleared) => cleared,
+            Err(denial) => return self.deny(&ask, &denial, client).await,
+        };
+        let tally = Tally::default();
+        let turn = Turn { wall: self.wall(), cleared: &cleared, tally: &tally };
+        let carried = self.carry(&turn, &mut ask, source, client).await;
+        let left = match &carried {
+            Ok(()) => Left::Answered,
+            Err(failure) => self.fail(&ask, failure, &tally, client).await,
+        };
+        let fault = carried.err().map(|failure| failure.to_string());
+        self.wall().end(cleared, tally.end(fault)).await;
+        left
+    }
+
+    /// Answers with a denial that is recorded already.
+    pub(crate) async fn deny<C: Client>(&self, ask: &Ask, denial: &Denial, client: &mut C) -> Left {
+        let answer = Answer::denied(denial, &ask.identity, Some(ask.request()), ask.form);
+        sent(client.answer(answer).await)
+    }
+
+    /// Tells the client why, while there is a way to.
+    pub(crate) async fn fail<C: Client>(
+        &self,
+        ask: &Ask,
+        failure: &Failure,
+        tally: &Tally,
+        client: &mut C,
+    ) -> Left {
+        let answer = match failure {
+            // What the wall said itself is recorded by it.
+            Failure::Denied(denial @ (Denial::Placeholder { .. } | Denial::Secret { .. })) => {
+                let denial = self.wall().refuse(ask.asked(), denial.clone()).await;
+                Answer::denied(&denial, &ask.identity, Some(ask.request()), ask.form)
+            }
+            Failure::Denied(denial) | Failure::Fault(Fault::Dial(DialError::Denied(denial))) => {
+                Answer::denied(denial, &ask.identity, Some(ask.request()), ask.form)
+            }
+            Failure::Fault(fault) => Answer::fault(fault, &ask.identity, ask.form),
+            Failure::Client(_) => return Left::Cut,
+        };
+        if tally.status.get().is_some() && !client.take_back() {
+            return Left::Cut;
+        }
+        tally.status.set(Some(answer.status.as_u16()));
+        sent(client.answer(answer).await)
+    }
+
+    async fn carry<S: Source, C: Client>(
+        &self,
+        turn: &Turn<'_, W>,
+        ask: &mut Ask,
+        source: &mut S,
+        client: &mut C,
+    ) -> Result<(), Failure> {
+        if let Some(link) = self.pool().take(&ask.identity, ask.http2).await {
+            let carried = self.over(turn, link, ask, source, client).await;
+            let again = matches!(&carried, Err(Failure::Fault(Fault::NoAnswer | Fault::Broken(_))))
+                && turn.tally.status.get().is_none()
+                && ask.can_be_sent_again();
+            if !again {
+                return carried;
+            }
+        }
+        let link = self.connect(turn.cleared, ask.http2).await?;
+        self.over(turn, link, ask, source, client).await
+    }
+
+    /// A new connection to where something was cleared to.
+    pub(crate) async fn connect(&self, cleared: &Cleared, http2: bool) -> Result<Link, Failure> {
+        let dialled = self.wall().dial(cleared).await.map_err(|error| Failure::Fault(Fault::Dial(error)))?;
+        let link = upstream::establish(self.servers(), cleared.identity(), dialled, http2).await;
+        let link = link.map_err(Failure::Fault)?;
+        if let Link::Two(two) = &link {
+            self.pool().keep_two(cleared.identity(), two);
+        }
+        Ok(link)
+    }
+
+    async fn over<S: Source, C: Client>(
+        &self,
+        turn: &Turn<'_, W>,
+        link: Link,
+        ask: &mut Ask,
+        source: &mut S,
+        client: &mut C,
+    ) -> Result<(), Failure> {
+        let about = match &link {
+            Link::One(one) => one.about,
+            Link::Two(two) => two.about,
+        };
+        turn.tally.address.set(about.address);
+        self.ready(turn, ask, &about)?;
+        client.proceed().await.map_err(Failure::Client)?;
+        let carried = match link {
+            Link::One(one) => self.over_one(turn, one, ask, source, client).await,
+            Link::Two(two) => self.over_two(turn, two, ask, source, client).await,
+        };
+        carried.map_err(|failure| failure.explained(&about, turn.tally))
+    }
+
+    /// Looks the head through, puts a secret in, and counts it.
+    pub(crate) fn ready(&self, turn: &Turn<'_, W>, ask: &mut Ask, about: &About) -> Result<(), Failure> {
+        credentials::inject(turn.cleared, about, ask).map_err(Failure::Denied)?;
+        let bytes = ask.method.as_str().len() + ask.target().len() + field_bytes(&ask.fields);
+        turn.count_out(bytes).map_err(Failure::Denied)
+    }
+
+    async fn over_one<S: Source, C: Client>(
+        &self,
+        turn: &Turn<'_, W>,
+        mut one: Box<One>,
+        ask: &Ask,
+        source: &mut S,
+        client: &mut C,
+    ) -> Result<(), Failure> {
+        one.ask(&ask.method, ask.target(), &ask.identity.authority(), &ask.fields, ask.length);
+        let (mut reply, writer) = one.halves();
+        converse(turn, &ask.method, (source, writer), (&mut reply, client)).await?;
+        if turn.tally.sent.get() && reply.is_reusable() {
+            self.pool().keep_one(&ask.identity, one);
+        }
+        Ok(())
+    }
+
+    async fn over_two<S: Source, C: Client>(
+        &self,
+        turn: &Turn<'_, W>,
+        two: Two,
+        ask: &Ask,
+        source: &mut S,
+        client: &mut C,
+    ) -> Result<(), Failure> {
+        match http2::send(two, ask).await {
+            Ok((mut sink, mut reply)) => {
+                converse(turn, &ask.method, (source, &mut sink), (&mut reply, client)).await
+            }
+            Err(broken) => {
+                self.pool().forget_twos(&ask.identity);
+                Err(Failure::Fault(Fault::Broken(broken)))
+            }
+        }
+    }
+}
+
+/// Moves the request's body up and the answer down, at the same time: an answer may come before the
+/// body is at its end, and it is what counts.
+pub(crate) async fn converse<W: Wall, S: Source, K: Sink, R: Reply, C: Client>(
+    turn: &Turn<'_, W>,
+    method: &Method,
+    (source, up): (&mut S, &mut K),
+    (reply, client): (&mut R, &mut C),
+) -> Result<(), Failure> {
+    let upload = async {
+        match pump(source, up, &mut Outward(turn, Filter::default())).await {
+            Ok(()) => {
+                turn.tally.sent.set(true);
+                source.gone().await;
+                Failure::Client(Broken::Closed)
+            }
+            Err(Stop::Source(broken) | Stop::Sink(broken @ Broken::Malformed(_))) => Failure::Client(broken),
+            Err(Stop::Denied(denial)) => Failure::Denied(denial),
+            // A server that takes no more may have answered, or does not: the other direction tells.
+            Err(Stop::Sink(_)) => pending().await,
+        }
+    };
+    let download = async {
+        let (status, fields, length) = tokio::select! {
+            head = reply.head(method) => head.map_err(Failure::Fault)?,
+            () = gone(client) => return Err(Failure::Client(Broken::Closed)),
+        };
+        receive(turn, method, (status, fields, length), reply, client).await
+    };
+    tokio::select! {
+        biased;
+        done = download => done,
+        failure = upload => Err(failure),
+    }
+}
+
+/// Sends an answer on to the client: head, body, and what follows.
+pub(crate) async fn receive<W: Wall, R: Source, C: Client>(
+    turn: &Turn<'_, W>,
+    method: &Method,
+    (status, mut fields, length): (StatusCode, HeaderMap, Length),
+    reply: &mut R,
+    client: &mut C,
+) -> Result<(), Failure> {
+    hop::strip_response(method, status, &mut fields);
+    let mut pass = Inward(turn, Filter::default());
+    pass.1.fields(&mut fields).map_err(Failure::Denied)?;
+    turn.count_in(field_bytes(&fields)).map_err(Failure::Denied)?;
+    turn.tally.status.set(Some(status.as_u16()));
+    client.respond(status, fields, length).await.map_err(Failure::Client)?;
+    pump(reply, client, &mut pass).await.map_err(|stop| match stop {
+        Stop::Source(broken) => Failure::Fault(Fault::Broken(broken)),
+        Stop::Sink(broken) => Failure::Client(broken),
+        Stop::Denied(denial) => Failure::Denied(denial),
+    })
+}
+
+async fn gone(client: &mut impl Sink) {
+    std::future::poll_fn(|cx| client.poll_gone(cx)).await;
+}
+
+fn sent(result: Result<(), Broken>) -> Left {
+    if result.is_ok() { Left::Answered } else { Left::Cut }
+}
+
+/// About what a head weighs.
+fn field_bytes(fields: &HeaderMap) -> usize {
+    fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>() + 32
+}
+
+// === impl Tally ===
+
+impl Tally {
+    pub(crate) fn end(&self, fault: Option<String>) -> End {
+        End {
+            address: self.address.get(),
+            status: self.status.get(),
+            bytes_out: self.out.get(),
+            bytes_in: self.in_.get(),
+            fault,
+        }
+    }
+
+    pub(crate) fn met(&self, about: &About) {
+        self.address.set(about.address);
+    }
+}
+
+// === impl Turn ===
+
+impl<W: Wall> Turn<'_, W> {
+    pub(crate) fn count_out(&self, bytes: usize) -> Result<(), Denial> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.wall.count(self.cleared, bytes, 0)?;
+        self.tally.out.set(self.tally.out.get().saturating_add(bytes));
+        Ok(())
+    }
+
+    pub(crate) fn count_in(&self, bytes: usize) -> Result<(), Denial> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.wall.count(self.cleared, 0, bytes)?;
+        self.tally.in_.set(self.tally.in_.get().saturating_add(bytes));
+        Ok(())
+    }
+}
+
+impl<W> fmt::Debug for Turn<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("cleared", self.cleared)
+            .field("tally", self.tally)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Outward ===
+
+impl<W: Wall> Pass for Outward<'_, W> {
+    fn data(&mut self, data: Bytes) -> Result<Bytes, Denial> {
+        let data = self.1.data(data)?;
+        self.0.count_out(data.len())?;
+        Ok(data)
+    }
+
+    fn rest(&mut self) -> Result<Bytes, Denial> {
+        let rest = self.1.rest()?;
+        self.0.count_out(rest.len())?;
+        Ok(rest)
+    }
+
+    fn trailers(&mut self, mut trailers: HeaderMap) -> Result<HeaderMap, Denial> {
+        hop::strip_trailers(&mut trailers);
+        self.1.fields(&mut trailers)?;
+        self.0.count_out(field_bytes(&trailers))?;
+        Ok(trailers)
+    }
+}
+
+// === impl Inward ===
+
+impl<W: Wall> Pass for Inward<'_, W> {
+    fn data(&mut self, data: Bytes) -> Result<Bytes, Denial> {
+        self.0.count_in(data.len())?;
+        self.1.data(data)
+    }
+
+    fn rest(&mut self) -> Result<Bytes, Denial> {
+        self.1.rest()
+    }
+
+    fn trailers(&mut self, mut trailers: HeaderMap) -> Result<HeaderMap, Denial> {
+        hop::strip_trailers(&mut trailers);
+        self.1.fields(&mut trailers)?;
+        self.0.count_in(field_bytes(&trailers))?;
+        Ok(trailers)
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// With the likely cause, where a server broke off after it had asked for a certificate.
+    pub(crate) fn explained(self, about: &About, tally: &Tally) -> Self {
+        match self {
+            Self::Fault(
+                Fault::NoAnswer | Fault::Broken(Broken::Closed | Broken::Io(_) | Broken::Http2(_)),
+            ) if about.asked_for_certificate && tally.status.get().is_none() => {
+                Self::Fault(Fault::ClientCertificate)
+            }
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(denial) => denial.fmt(f),
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Client(broken) => write!(f, "the client broke off: {broken}"),
+        }
+    }
+}

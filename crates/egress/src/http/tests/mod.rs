@@ -1,0 +1,195 @@
+//! The HTTP side from end to end: a client on one end, a server on the other, and a wall in between
+//! that judges by real rules and keeps its record in memory.
+
+mod http1;
+mod malformed;
+
+use super::*;
+use crate::wall::{Asked, Cleared, DialError, Dialled, End};
+use fumehood_model::egress::{Ask as Question, Denial, Egress, Identity, Reach, Rule, Table};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A wall with real rules and one server behind it.
+#[derive(Clone)]
+pub(super) struct Fake(Rc<FakeParts>);
+
+struct FakeParts {
+    table: Table,
+    server: SocketAddr,
+    record: RefCell<Vec<String>>,
+    dialled: Cell<usize>,
+    most_out: Cell<u64>,
+    out: Cell<u64>,
+}
+
+impl Fake {
+    pub(super) fn new(rules: &[&str], server: SocketAddr) -> Self {
+        let rules = rules.iter().map(|rule| Rule::parse(rule).unwrap()).collect();
+        let egress = Egress {
+            reach: Reach::Rules,
+            rules,
+            ranges: Vec::new(),
+            resolutions: Vec::new(),
+            ceilings: Vec::new(),
+            upstream: None,
+            authorities: Vec::new(),
+        };
+        Self(Rc::new(FakeParts {
+            table: Table::new(egress),
+            server,
+            record: RefCell::default(),
+            dialled: Cell::new(0),
+            most_out: Cell::new(u64::MAX),
+            out: Cell::new(0),
+        }))
+    }
+
+    pub(super) fn record(&self) -> Vec<String> {
+        self.0.record.borrow().clone()
+    }
+
+    pub(super) fn dialled(&self) -> usize {
+        self.0.dialled.get()
+    }
+
+    pub(super) fn limit_out(&self, bytes: u64) {
+        self.0.most_out.set(bytes);
+    }
+
+    fn write(&self, line: String) {
+        self.0.record.borrow_mut().push(line);
+    }
+}
+
+fn shown(asked: Asked<'_>) -> String {
+    match asked.request {
+        Some(request) => format!("{} {}{}", request.method, asked.identity, request.path.sent()),
+        None => asked.identity.to_string(),
+    }
+}
+
+impl Wall for Fake {
+    async fn clear(&self, asked: Asked<'_>) -> Result<Cleared, Denial> {
+        let question = Question { identity: asked.identity, request: asked.request };
+        match self.0.table.decide(question) {
+            Ok(permit) => {
+                self.write(format!("allow {}", shown(asked)));
+                let binding = permit.binding().cloned();
+                Ok(Cleared { id: 1, identity: asked.identity.clone(), binding })
+            }
+            Err(denial) => {
+                self.write(format!("deny {} {}", shown(asked), denial.code()));
+                Err(denial)
+            }
+        }
+    }
+
+    async fn refuse(&self, asked: Asked<'_>, denial: Denial) -> Denial {
+        self.write(format!("refuse {} {}", shown(asked), denial.code()));
+        denial
+    }
+
+    async fn dial(&self, _: &Cleared) -> Result<Dialled, DialError> {
+        self.0.dialled.set(self.0.dialled.get() + 1);
+        let stream = TcpStream::connect(self.0.server).await.map_err(DialError::Unreachable)?;
+        Ok(Dialled { stream, address: Some(self.0.server.ip()) })
+    }
+
+    fn count(&self, _: &Cleared, bytes_out: u64, _: u64) -> Result<(), Denial> {
+        self.0.out.set(self.0.out.get() + bytes_out);
+        if self.0.out.get() > self.0.most_out.get() {
+            let of = fumehood_model::egress::Counted::BytesOut;
+            return Err(Denial::Ceiling { of, most: self.0.most_out.get() });
+        }
+        Ok(())
+    }
+
+    async fn end(&self, _: Cleared, end: End) {
+        let fault = end.fault.as_deref().unwrap_or("-");
+        self.write(format!("end {} {fault}", end.status.unwrap_or(0)));
+    }
+}
+
+/// Runs a test on one thread, with a deadline.
+pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        tokio::time::timeout(std::time::Duration::from_secs(20), test).await.expect("the test hangs")
+    })
+}
+
+/// What a scripted server does with each connection: reads until its input holds `until`, then
+/// writes `say`, as often as given; then closes.
+pub(super) async fn server(script: Vec<(&'static str, &'static str)>) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let all = Rc::clone(&seen);
+    tokio::task::spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (script, all) = (script.clone(), Rc::clone(&all));
+            tokio::task::spawn_local(async move {
+                for (until, say) in script {
+                    let mut got = Vec::new();
+                    while !String::from_utf8_lossy(&got).contains(until) {
+                        let mut byte = [0; 1];
+                        match stream.read(&mut byte).await {
+                            Ok(1) => got.push(byte[0]),
+                            _ => return,
+                        }
+                        all.borrow_mut().push(byte[0]);
+                    }
+                    if stream.write_all(say.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, seen)
+}
+
+/// A client's end of a connection that is served.
+pub(super) async fn client(wall: &Fake, place: Place) -> TcpStream {
+    let forward = Forward::new(wall.clone(), Servers::new(Vec::new()));
+    client_of(&forward, place).await
+}
+
+pub(super) async fn client_of(forward: &Forward<Fake>, place: Place) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (inside, _) = listener.accept().await.unwrap();
+    let forward = forward.clone();
+    tokio::task::spawn_local(async move {
+        forward.serve(inside, Bytes::new(), &place, Via::Transparent).await;
+    });
+    stream
+}
+
+pub(super) fn place(url: &str) -> Place {
+    Place::Fixed(identity(url))
+}
+
+pub(super) fn identity(url: &str) -> Identity {
+    use fumehood_model::egress::Scheme;
+    let (scheme, authority) = url.split_once("://").unwrap();
+    let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
+    Identity::from_authority(scheme, authority).unwrap()
+}
+
+/// Sends, and reads until the other side closes or nothing more comes.
+pub(super) async fn talk(stream: &mut TcpStream, say: &[u8]) -> String {
+    stream.write_all(say).await.unwrap();
+    listen(stream).await
+}
+
+pub(super) async fn listen(stream: &mut TcpStream) -> String {
+    let mut got = Vec::new();
+    let patience = std::time::Duration::from_millis(300);
+    while let Ok(Ok(1..)) = tokio::time::timeout(patience, stream.read_buf(&mut got)).await {}
+    String::from_utf8_lossy(&got).into_owned()
+}
