@@ -4,12 +4,10 @@ use crate::gate::Gate;
 use crate::inbound::Place;
 use crate::line;
 use crate::record::Recorder;
-use crate::sockets::{Attempt, Observer, Transport};
+use crate::sockets::{Attempt, Observer, Transport, packets};
 use crate::wall::{Asked, Via};
 use fumehood_model::egress::{Denial, Host, Scheme};
-use std::fs::File;
-use std::io::{self, Read as _};
-use tokio::io::unix::AsyncFd;
+use std::io;
 
 /// More than the observer gives of one packet.
 const PACKET_BYTES: usize = 256;
@@ -18,17 +16,10 @@ const QUIC_PORT: u16 = 443;
 
 /// Records attempts until the record fails.
 pub(crate) async fn observe<R: Recorder>(gate: Gate<R>, observer: Observer) -> io::Result<()> {
-    let socket = AsyncFd::register(File::from(observer.socket))?;
+    let socket = packets(observer.socket)?;
     let mut buffer = [0; PACKET_BYTES];
     loop {
-        let mut ready = socket.readable().await?;
-        let count = match ready.try_io(|socket| socket.get_ref().read(&mut buffer)) {
-            Ok(Ok(count)) => count,
-            // The link goes down when the sandbox ends.
-            Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            Ok(Err(_)) | Err(_) => continue,
-        };
-        drop(ready);
+        let count = socket.recv(&mut buffer).await?;
         let attempt = buffer.get(..count).and_then(observer.read);
         if let Some(attempt) = attempt
             && tell(&gate, attempt).await.is_none()

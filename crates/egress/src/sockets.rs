@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 /// The sockets of one gateway. None may block.
 #[derive(Debug)]
@@ -50,6 +50,14 @@ pub(crate) fn listener(socket: OwnedFd) -> io::Result<TcpListener> {
     let listener = std::net::TcpListener::from(socket);
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
+}
+
+/// A socket for packets as one of the runtime's, of whatever family: only reading, writing and waiting
+/// are asked of it.
+pub(crate) fn packets(socket: OwnedFd) -> io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::from(socket);
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
 }
 
 /// The address that a listener at any address was dialled by: its connection's own.

@@ -4,13 +4,13 @@ use super::{Answer, Question, Subject, Unread, respond};
 use crate::gate::Gate;
 use crate::line;
 use crate::record::{Durability, Recorder, Unrecorded};
+use crate::sockets::packets;
 use fumehood_model::event::Event;
 use fumehood_sys::datagram;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -21,15 +21,12 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// Answers every datagram until the record fails.
 pub(crate) async fn serve_udp<R: Recorder>(gate: Gate<R>, socket: OwnedFd) -> io::Result<()> {
-    let socket = AsyncFd::register(socket)?;
+    let socket = packets(socket)?;
     let mut buffer = vec![0; MOST_QUESTION_BYTES];
     loop {
-        let mut ready = socket.readable().await?;
+        let taken = socket.async_io(Interest::READABLE, || datagram::receive(socket.as_fd(), &mut buffer));
         // Errors tell of earlier answers that could not be delivered.
-        let Ok(Ok(datagram)) = ready.try_io(|socket| datagram::receive(socket.as_fd(), &mut buffer)) else {
-            continue;
-        };
-        drop(ready);
+        let Ok(datagram) = taken.await else { continue };
         let bytes = buffer.get(..datagram.length).unwrap_or_default();
         if datagram.truncated {
             continue;

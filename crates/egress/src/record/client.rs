@@ -1,6 +1,7 @@
 //! The gate's end of the socket to the keeper.
 
 use super::{Durability, Frame, MOST_FRAME_BYTES, Recorder, Reply, Unrecorded};
+use crate::sockets::packets;
 use crate::stop::{Stop, StopCause};
 use fumehood_model::event::Event;
 use fumehood_sys::socket;
@@ -9,7 +10,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
-use tokio::io::unix::AsyncFd;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
 
 /// Room for the braces and numbers of a frame.
@@ -21,7 +23,7 @@ pub struct SocketRecorder(Rc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    socket: AsyncFd<OwnedFd>,
+    socket: UdpSocket,
     queue: RefCell<VecDeque<Waiting>>,
     queued: Notify,
     stop: Stop,
@@ -44,7 +46,7 @@ impl SocketRecorder {
     /// # Errors
     /// The runtime can not watch the descriptor.
     pub fn new(socket: OwnedFd, stop: Stop) -> io::Result<Self> {
-        let socket = AsyncFd::register(socket)?;
+        let socket = packets(socket)?;
         Ok(Self(Rc::new(Shared { socket, queue: RefCell::default(), queued: Notify::new(), stop })))
     }
 
@@ -131,26 +133,15 @@ impl Shared {
     }
 
     async fn send(&self, bytes: &[u8]) -> Result<(), Unrecorded> {
-        loop {
-            let mut ready = self.socket.writable().await.map_err(|_| Unrecorded)?;
-            match ready.try_io(|socket| socket::send(socket.as_fd(), bytes, &[])) {
-                Ok(sent) => return sent.map_err(|_| Unrecorded),
-                Err(_would_block) => {}
-            }
-        }
+        let send = || socket::send(self.socket.as_fd(), bytes, &[]);
+        self.socket.async_io(Interest::WRITABLE, send).await.map_err(|_| Unrecorded)
     }
 
     async fn receive(&self, buffer: &mut [u8]) -> Result<Reply, Unrecorded> {
-        loop {
-            let mut ready = self.socket.readable().await.map_err(|_| Unrecorded)?;
-            match ready.try_io(|socket| socket::receive(socket.as_fd(), buffer)) {
-                Ok(packet) => {
-                    let packet = packet.map_err(|_| Unrecorded)?;
-                    let bytes = buffer.get(..packet.length).ok_or(Unrecorded)?;
-                    return serde_json::from_slice(bytes).map_err(|_| Unrecorded);
-                }
-                Err(_would_block) => {}
-            }
-        }
+        let receive = || socket::receive(self.socket.as_fd(), buffer);
+        let packet = self.socket.async_io(Interest::READABLE, receive).await.map_err(|_| Unrecorded)?;
+        let bytes = buffer.get(..packet.length).ok_or(Unrecorded)?;
+        // The empty packet of a keeper that is gone is no reply either.
+        serde_json::from_slice(bytes).map_err(|_| Unrecorded)
     }
 }
