@@ -113,8 +113,11 @@ impl Masker {
     /// field whose *name* holds a value is removed.
     pub fn fields(&self, fields: &mut HeaderMap) -> usize {
         let mut changed = 0;
-        let bad: Vec<_> =
-            fields.keys().filter(|name| self.0.search.find(name.as_str().as_bytes(), 0).is_some()).cloned().collect();
+        let bad: Vec<_> = fields
+            .keys()
+            .filter(|name| self.0.search.find(name.as_str().as_bytes(), 0).is_some())
+            .cloned()
+            .collect();
         for name in bad {
             fields.remove(name);
             changed += 1;
@@ -137,10 +140,7 @@ impl fmt::Debug for Masker {
 
 /// The parts of a value that are masked: all of it, and the pieces that would be a leak by themselves.
 /// A piece that stands in the placeholder as it is, such as a user's name, is not one.
-fn pairs<'a>(
-    secret: &'a Secret,
-    placeholder: &'a Placeholder,
-) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+fn pairs<'a>(secret: &'a Secret, placeholder: &'a Placeholder) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     let real = secret.expose();
     let pieces = placeholder.parts().iter().skip(1).filter(|part| !part.kept).filter_map(move |part| {
         // A renewed value may have another length; its pieces are then found by their colons.

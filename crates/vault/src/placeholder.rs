@@ -219,7 +219,8 @@ fn attempt(real: &[u8], segments: &[Segment], dice: &mut Dice<'_>) -> Shaped {
 /// Whether nothing of the real value stands in what was made, beyond its shape.
 fn is_apart(real: &[u8], made: &Shaped) -> bool {
     let windows = made.bytes.windows(SHARED_RUN).zip(made.random.windows(SHARED_RUN)).enumerate();
-    let mut rolled = windows.filter(|(_, (_, random))| random.iter().all(|one| *one)).map(|(at, (w, _))| (at, w));
+    let mut rolled =
+        windows.filter(|(_, (_, random))| random.iter().all(|one| *one)).map(|(at, (w, _))| (at, w));
     let shares = if real.len() > FREE_RUN_LIMIT_BYTES {
         rolled.any(|(at, window)| real.get(at..at.saturating_add(SHARED_RUN)) == Some(window))
     } else {

@@ -117,7 +117,8 @@ impl BodyMask {
         if framed {
             return refused("its transfer is compressed");
         }
-        let mut codings = fields.get_all(CONTENT_ENCODING).iter().flat_map(tokens).filter(|one| one != "identity");
+        let mut codings =
+            fields.get_all(CONTENT_ENCODING).iter().flat_map(tokens).filter(|one| one != "identity");
         let decoder = match (codings.next(), codings.next()) {
             (None, _) => None,
             (Some(_), Some(_)) => return refused("it is encoded more than once"),

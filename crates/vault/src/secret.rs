@@ -158,7 +158,9 @@ impl SecretError {
             Self::LineBreak { .. } => {
                 "give the token alone on one line; a private key in PEM form can not be put into a request"
             }
-            Self::Nul { .. } | Self::Control { .. } => "give the value as text; binary keys are sent in base64",
+            Self::Nul { .. } | Self::Control { .. } => {
+                "give the value as text; binary keys are sent in base64"
+            }
         }
     }
 }

@@ -123,12 +123,14 @@ fn written(value: &[u8], writing: Writing, style: usize) -> Vec<u8> {
         (Writing::Form, 0) => plus(percent(value, Case::Upper, |byte| form(byte) || byte == b' ')),
         (Writing::Form, 1) => percent(value, Case::Upper, crate::encode::is_unreserved),
         (Writing::Form, 2) => percent(value, Case::Lower, crate::encode::is_unreserved),
-        (Writing::Form, 3) => {
-            percent(value, Case::Upper, |byte| form(byte) || matches!(byte, b'~' | b'!' | b'\'' | b'(' | b')'))
-        }
+        (Writing::Form, 3) => percent(value, Case::Upper, |byte| {
+            form(byte) || matches!(byte, b'~' | b'!' | b'\'' | b'(' | b')')
+        }),
         // Written without encoding by a careless client: where that reads as one value, the right
         // encoding of the real one takes its place.
-        (Writing::Form, _) => percent(value, Case::Upper, |byte| form(byte) || matches!(byte, b':' | b'/' | b'@')),
+        (Writing::Form, _) => {
+            percent(value, Case::Upper, |byte| form(byte) || matches!(byte, b':' | b'/' | b'@'))
+        }
         (Writing::Markup, 0) => html(value, b"&#39;"),
         (Writing::Markup, 1) => html(value, b"&apos;"),
         (Writing::Markup, _) => html(value, b"'"),

@@ -191,7 +191,9 @@ impl Injection {
     /// Where the value goes.
     pub fn place(&self) -> Place {
         match self {
-            Self::Bearer | Self::Basic { .. } | Self::SigV4 { .. } => Place::Field(http::header::AUTHORIZATION),
+            Self::Bearer | Self::Basic { .. } | Self::SigV4 { .. } => {
+                Place::Field(http::header::AUTHORIZATION)
+            }
             Self::Header { name } => Place::Field(name.clone()),
             Self::Query { .. } => Place::Query,
             Self::Body => Place::Body,
@@ -235,7 +237,9 @@ impl InjectError {
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Expired(_) => "renew the credential; one from a command is renewed by itself",
-            Self::Shape { .. } => "give the value in the form that the rule's kind names, or choose another kind",
+            Self::Shape { .. } => {
+                "give the value in the form that the rule's kind names, or choose another kind"
+            }
             Self::Request { .. } => "send the request in the form that the message names",
             Self::Scope { .. } => "set the client's region, or write a rule for that region and service",
         }
