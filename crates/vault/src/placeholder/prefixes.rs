@@ -1,6 +1,6 @@
 //! Beginnings of well-known tokens. They say whose token it is and nothing of its value.
 
-/// Longest first among those that begin alike.
+/// In any order: the longest that fits counts.
 const KNOWN: &[&str] = &[
     // GitHub, GitLab.
     "github_pat_",
