@@ -56,7 +56,9 @@ pub fn body(
         if let Some(name) = DIGESTS.iter().find(|name| head.fields.contains_key(**name)) {
             return Err(request(secret, digest_reason(name)));
         }
-        head.fields.insert(CONTENT_LENGTH, HeaderValue::from(replaced.len()));
+        head.fields
+            .try_insert(CONTENT_LENGTH, HeaderValue::from(replaced.len()))
+            .map_err(|_| request(secret, "it has more fields than can be counted"))?;
         // The whole body is there, so it is sent with its length.
         head.fields.remove(TRANSFER_ENCODING);
         head.fields.remove(HeaderName::from_static("trailer"));

@@ -8,6 +8,9 @@
 //! Order: decide, record, check the request with the [`Guard`](crate::guard::Guard), edit the head in all
 //! other ways, inject last. A signature covers the head as it is then.
 //!
+//! The head then holds the value. Its fields are marked sensitive, so that `Debug` hides them, but they are
+//! not wiped: they are to be dropped once they are sent.
+//!
 //! What comes back says what was done by name alone, for the record.
 
 mod body;

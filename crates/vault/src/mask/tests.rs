@@ -128,6 +128,26 @@ fn a_renewed_value_of_another_length_is_masked_too() {
 }
 
 #[test]
+fn pieces_of_a_renewed_value_are_found_by_their_colons() {
+    let first = secret("KEYS", "AKIDEXAMPLEAKIDEXAMP:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY");
+    let placeholder = Placeholder::new(&first, Shape::AwsKeys, &mut random(3)).expect("a placeholder");
+    let next = "ASIDEXAMPLE2:another/Key/of/another/length:FQoGZXIvYXdzEXAMPLEofAToken";
+    let masker = Masker::new([(&secret("KEYS", next), &placeholder)]);
+    for piece in next.split(':') {
+        let masked = masker.whole(format!("<{piece}>").as_bytes()).expect("a find");
+        assert_eq!(masked.len(), piece.len() + 2);
+        assert!(masked.starts_with(b"<xx") && masked.ends_with(b"xx>"));
+    }
+}
+
+#[test]
+fn a_short_piece_is_a_word_and_stays() {
+    let (_, _, masker) = one("admin:admin", Shape::Pair);
+    assert_eq!(masker.whole(b"user admin"), None);
+    assert!(masker.whole(b"YWRtaW46YWRtaW4=").is_some());
+}
+
+#[test]
 fn fields_are_masked_and_a_name_goes() {
     let (_, placeholder, masker) = one("abcdefgh-1234-ijklmnop", Shape::Opaque);
     let mut fields = HeaderMap::new();
@@ -135,7 +155,9 @@ fn fields_are_masked_and_a_name_goes() {
     fields.append("set-cookie", HeaderValue::from_static("a=abcdefgh-1234-ijklmnop"));
     fields.append("set-cookie", HeaderValue::from_static("b=c"));
     fields.insert("abcdefgh-1234-ijklmnop", HeaderValue::from_static("1"));
-    assert_eq!(masker.fields(&mut fields), 3);
+    let found = masker.fields(&mut fields);
+    assert_eq!(found.iter().map(SecretName::as_str).collect::<Vec<_>>(), ["TOKEN"]);
+    assert!(masker.fields(&mut fields).is_empty());
     assert_eq!(fields.len(), 3);
     let location = fields.get("location").expect("it is still there");
     assert_eq!(location, &format!("https://example.com/?t={placeholder}"));
