@@ -18,6 +18,7 @@ fuzz_target!(|text: &str| -> Corpus {
         host_cpus: 4,
         timeout: Some(Duration::from_secs(60)),
         output_bytes: 10 << 20,
+        presets: Default::default(),
     };
     let located = match file::read(text, folder, &defaults) {
         Ok(located) => located,

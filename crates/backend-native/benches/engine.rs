@@ -116,6 +116,7 @@ fn envelope() -> Envelope {
         host_cpus: fumehood_sys::host::processors(),
         timeout: Some(Duration::from_secs(60)),
         output_bytes: 1 << 20,
+        presets: std::collections::BTreeMap::new(),
     };
     Envelope::check(&EnvelopeSpec::default(), &defaults).expect("the empty envelope")
 }
@@ -129,6 +130,8 @@ fn placement(shared: &Path, id: TaskId) -> Placement {
         home_at: PathBuf::from("/home/user"),
         caches: Vec::new(),
         toolchains: Vec::new(),
+        gateway: None,
+        files: Vec::new(),
     }
 }
 

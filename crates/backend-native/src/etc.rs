@@ -8,11 +8,12 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, DirBuilder, Permissions};
 use std::hash::{Hash as _, Hasher as _};
 use std::io::{self, Read as _};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Grows when what is written here changes, so that an old copy is not used.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// A file that is larger is not a configuration file.
 const FILE_LIMIT_BYTES: u64 = 8 << 20;
 const ENTRY_LIMIT: u32 = 8192;
@@ -102,11 +103,20 @@ pub(crate) struct Etc {
     pub(crate) hold: fs::File,
 }
 
+/// Whose `/etc` it is.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct Guest<'a> {
+    pub(crate) uid: u32,
+    pub(crate) home: &'a Path,
+    /// Who answers for names, where there is a network.
+    pub(crate) resolver: Option<Ipv4Addr>,
+}
+
 /// Finds or makes the folder, beneath `shared`.
-pub(crate) fn folder(shared: &Path, uid: u32, home: &Path) -> io::Result<Etc> {
+pub(crate) fn folder(shared: &Path, guest: Guest<'_>) -> io::Result<Etc> {
     // One that is found may be forgotten by another start before it is held.
     for _race in 0..8 {
-        let path = find_or_make(shared, uid, home)?;
+        let path = find_or_make(shared, guest)?;
         if let Some(hold) = hold(&path)? {
             return Ok(Etc { path, hold });
         }
@@ -131,15 +141,15 @@ fn hold(path: &Path) -> io::Result<Option<fs::File>> {
     }
 }
 
-fn find_or_make(shared: &Path, uid: u32, home: &Path) -> io::Result<PathBuf> {
-    let key = fingerprint(uid, home);
+fn find_or_make(shared: &Path, guest: Guest<'_>) -> io::Result<PathBuf> {
+    let key = fingerprint(guest);
     let finished = shared.join(format!("etc-{key:016x}"));
     if finished.is_dir() {
         return Ok(finished);
     }
     let building = shared.join(format!("etc-{key:016x}.{}", std::process::id()));
     let _ = fs::remove_dir_all(&building);
-    make(&building, uid, home).and_then(|()| publish(&building, &finished)).inspect_err(|_| {
+    make(&building, guest).and_then(|()| publish(&building, &finished)).inspect_err(|_| {
         let _ = fs::remove_dir_all(&building);
     })?;
     forget_others(shared, &finished);
@@ -177,9 +187,9 @@ fn forget(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(aside)
 }
 
-fn fingerprint(uid: u32, home: &Path) -> u64 {
+fn fingerprint(guest: Guest<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (FORMAT, uid, home).hash(&mut hasher);
+    (FORMAT, guest).hash(&mut hasher);
     for name in WATCHED {
         let seen = fs::metadata(Path::new("/etc").join(name)).ok();
         seen.map(|meta| (meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec())).hash(&mut hasher);
@@ -187,7 +197,7 @@ fn fingerprint(uid: u32, home: &Path) -> u64 {
     hasher.finish()
 }
 
-fn make(at: &Path, uid: u32, home: &Path) -> io::Result<()> {
+fn make(at: &Path, guest: Guest<'_>) -> io::Result<()> {
     make_dir(at)?;
     let mut left = ENTRY_LIMIT;
     for name in COPIED {
@@ -203,15 +213,20 @@ fn make(at: &Path, uid: u32, home: &Path) -> io::Result<()> {
         // The top of each entry is followed, so that `/etc/localtime` is the file it stands for.
         copy(&from, &to, Follow::Once, &mut left)?;
     }
-    for (name, content) in own_files(uid, home) {
+    for (name, content) in own_files(guest) {
         put(&at.join(name), content.as_bytes())?;
     }
     std::os::unix::fs::symlink("/proc/self/mounts", at.join("mtab"))
 }
 
 /// Files that say who is here.
-fn own_files(uid: u32, home: &Path) -> [(&'static str, String); 7] {
+fn own_files(guest: Guest<'_>) -> [(&'static str, String); 7] {
+    let Guest { uid, home, resolver } = guest;
     let home = home.display();
+    let resolver = match resolver {
+        Some(address) => format!("nameserver {address}\n"),
+        None => "# There is no network here.\n".to_owned(),
+    };
     let user = if uid == 0 { String::new() } else { format!("user:x:{uid}:{uid}:user:{home}:/bin/bash\n") };
     let group = if uid == 0 { String::new() } else { format!("user:x:{uid}:\n") };
     let root_home = if uid == 0 { home.to_string() } else { "/root".to_owned() };
@@ -220,7 +235,7 @@ fn own_files(uid: u32, home: &Path) -> [(&'static str, String); 7] {
         ("group", format!("root:x:0:\n{group}tty:x:5:\nnogroup:x:65534:\n")),
         ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n".to_owned()),
         ("hostname", "sandbox\n".to_owned()),
-        ("resolv.conf", "# There is no network here.\n".to_owned()),
+        ("resolv.conf", resolver),
         ("nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n".to_owned()),
         ("machine-id", "00000000000000000000000000000001\n".to_owned()),
     ]
@@ -275,11 +290,15 @@ fn make_dir(at: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn guest(home: &str) -> Guest<'_> {
+        Guest { uid: 1000, home: Path::new(home), resolver: None }
+    }
+
     #[test]
     fn it_is_made_once_and_holds_no_secret() {
         let shared = tempfile::tempdir().unwrap();
-        let first = folder(shared.path(), 1000, Path::new("/home/someone")).unwrap().path;
-        let again = folder(shared.path(), 1000, Path::new("/home/someone")).unwrap().path;
+        let first = folder(shared.path(), guest("/home/someone")).unwrap().path;
+        let again = folder(shared.path(), guest("/home/someone")).unwrap().path;
         assert_eq!(first, again);
         let passwd = fs::read_to_string(first.join("passwd")).unwrap();
         assert!(passwd.contains("user:x:1000:1000:user:/home/someone:/bin/bash"));
@@ -292,22 +311,31 @@ mod tests {
     #[test]
     fn another_home_is_another_etc() {
         let shared = tempfile::tempdir().unwrap();
-        let one = folder(shared.path(), 1000, Path::new("/home/one")).unwrap().path;
-        let two = folder(shared.path(), 1000, Path::new("/home/two")).unwrap().path;
+        let one = folder(shared.path(), guest("/home/one")).unwrap().path;
+        let two = folder(shared.path(), guest("/home/two")).unwrap().path;
         assert_ne!(one, two);
+    }
+
+    #[test]
+    fn a_network_is_another_etc_with_a_resolver() {
+        let shared = tempfile::tempdir().unwrap();
+        let with = Guest { resolver: Some(Ipv4Addr::new(198, 18, 0, 1)), ..guest("/home/one") };
+        let read = |guest| fs::read_to_string(folder(shared.path(), guest).unwrap().path.join("resolv.conf"));
+        assert_eq!(read(with).unwrap(), "nameserver 198.18.0.1\n");
+        assert!(!read(guest("/home/one")).unwrap().contains("nameserver"));
     }
 
     #[test]
     fn one_that_is_shown_outlives_its_hour_and_then_goes() {
         let shared = tempfile::tempdir().unwrap();
-        let old = folder(shared.path(), 1000, Path::new("/home/one")).unwrap();
+        let old = folder(shared.path(), guest("/home/one")).unwrap();
         let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
         old.hold.set_modified(long_ago).unwrap();
-        folder(shared.path(), 1000, Path::new("/home/two")).unwrap();
+        folder(shared.path(), guest("/home/two")).unwrap();
         assert!(old.path.join("passwd").exists());
         let path = old.path.clone();
         drop(old);
-        folder(shared.path(), 1000, Path::new("/home/three")).unwrap();
+        folder(shared.path(), guest("/home/three")).unwrap();
         assert!(!path.exists());
     }
 }

@@ -4,6 +4,7 @@ use crate::cgroup::Cgroup;
 use crate::control::Control;
 use crate::identity::Identity;
 use crate::{syscalls, usage};
+use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::launch::{Beside, Spawned};
@@ -38,8 +39,9 @@ pub(crate) struct Parts {
     pub(crate) output: Option<OwnedFd>,
     pub(crate) root: Option<OwnedFd>,
     pub(crate) listener: Option<Listener>,
+    pub(crate) gateway: Option<Gateway>,
     /// Those who made its network and its root beside us: waited for at the end, when they are long gone.
-    pub(crate) _makers: (Option<Beside>, Option<Beside>),
+    pub(crate) _makers: [Option<Beside>; 3],
 }
 
 // === impl NativeInstance ===
@@ -120,6 +122,10 @@ impl Instance for NativeInstance {
                 }
             }
         }
+    }
+
+    fn take_gateway(&mut self) -> Option<Gateway> {
+        self.parts.gateway.take()
     }
 
     fn output(&self) -> Option<BorrowedFd<'_>> {

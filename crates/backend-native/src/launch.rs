@@ -2,6 +2,7 @@
 
 use crate::cgroup::{Cgroup, Hierarchy};
 use crate::control::Control;
+use crate::gateway::{self, Laid, Plumbing};
 use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
@@ -36,6 +37,7 @@ pub(crate) struct LaunchParts {
     cgroup: Option<Cgroup>,
     /// Prepared network, ipc and uts namespaces.
     namespaces: Option<Beside>,
+    plumbing: Plumbing,
     root: Root,
     rest: Program,
     control: Control,
@@ -100,20 +102,25 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
-    let LaunchParts { identity, cgroup, namespaces, root, rest, control, handles, etc } = parts;
+    let LaunchParts { identity, cgroup, namespaces, plumbing, root, rest, control, handles, etc } = parts;
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
     let made = enter(&mut program, &identity, cgroup.as_ref())
-        .and_then(|()| enter_namespaces(&mut program, namespaces.as_ref()))
-        .and_then(|()| root.place(plan, &identity, &mut program));
+        .and_then(|()| plumbing.place(&mut program))
+        .and_then(|laid| enter_namespaces(&mut program, namespaces.as_ref()).map(|()| laid))
+        .and_then(|laid| Ok((laid, root.place(plan, &identity, &mut program)?)));
     program.extend(rest);
-    let spawned = made.and_then(|maker| Ok((launch::spawn(&program, fresh, None)?, maker)));
+    let spawned = made.and_then(|made| Ok((launch::spawn(&program, fresh, None)?, made)));
     drop(program);
     match spawned {
-        Ok((spawned, maker)) => {
-            let Handed { output, root, listener } = receive_handles(&handles);
-            let makers = (namespaces, maker);
+        Ok((spawned, (Laid { mut sockets, maker: plumber }, maker))) => {
+            let Handed { output, root, listener, sockets: sent } = receive_handles(&handles);
+            sockets.extend(sent);
+            let gateway = plan.placement.gateway.as_ref().map(|spec| gateway::named(spec, sockets));
+            let gateway =
+                gateway.transpose().map_err(|error| prepare("take the gateway's sockets", &error))?;
+            let makers = [namespaces, plumber, maker];
             let listener = listener.map(Listener::from);
             let parts = Parts {
                 _identity: identity,
@@ -124,6 +131,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
                 output,
                 root,
                 listener,
+                gateway,
                 _makers: makers,
             };
             let instance =
@@ -222,11 +230,14 @@ impl LaunchParts {
         let init = init.map_err(step("make the image of init"))?;
         let (control, init_end) = Control::new().map_err(step("make the control socket"))?;
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
+        let gateway = plan.placement.gateway.as_ref();
+        let plumbing = Plumbing::begin(gateway, namespaces.as_ref(), &theirs);
+        let plumbing = plumbing.map_err(step("make the gateway"))?;
         let rest = rest(plan, &identity, Gifts { inputs, init, init_end, handles: theirs })?;
         // It is the one part that outlives a process that dies here. A pool's owner is there to remove it;
         // else it is left to the launch, which comes after the record.
         let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
-        Ok(Self { identity, cgroup, namespaces, root, rest, control, handles, etc })
+        Ok(Self { identity, cgroup, namespaces, plumbing, root, rest, control, handles, etc })
     }
 
     /// Removes what would outlive us of a sandbox that will not be.
@@ -281,6 +292,8 @@ struct Handed {
     output: Option<OwnedFd>,
     root: Option<OwnedFd>,
     listener: Option<OwnedFd>,
+    /// The gateway's.
+    sockets: Vec<OwnedFd>,
 }
 
 fn receive_handles(socket: &OwnedFd) -> Handed {
@@ -289,6 +302,10 @@ fn receive_handles(socket: &OwnedFd) -> Handed {
     while let Ok(packet) = socket::receive(socket.as_fd(), &mut tag) {
         if packet.length == 0 {
             break;
+        }
+        if tag == [gateway::SOCKETS] {
+            handed.sockets.extend(packet.descriptors);
+            continue;
         }
         let handle = packet.descriptors.into_iter().next();
         match tag {

@@ -10,6 +10,7 @@
 mod cgroup;
 pub mod control;
 mod etc;
+mod gateway;
 mod identity;
 pub mod init_image;
 mod instance;

@@ -113,9 +113,12 @@ impl Sources {
         let envelope = &plan.envelope;
         let (etc, hold) = match envelope.filesystem().root {
             Root::HostSystem => {
-                let uid = envelope.privilege().uid;
-                let etc::Etc { path, hold } =
-                    etc::folder(&plan.placement.shared, uid, &plan.placement.home_at)?;
+                let guest = etc::Guest {
+                    uid: envelope.privilege().uid,
+                    home: &plan.placement.home_at,
+                    resolver: plan.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS),
+                };
+                let etc::Etc { path, hold } = etc::folder(&plan.placement.shared, guest)?;
                 (path, Some(hold))
             }
             Root::Directory(_) => (PathBuf::new(), None),

@@ -79,6 +79,7 @@ impl<'a> RootBuilder<'a> {
         self.workspace(overlay);
         self.caches();
         self.views();
+        self.made_files();
         self.program
     }
 
@@ -236,6 +237,24 @@ impl<'a> RootBuilder<'a> {
         }
     }
 
+    /// Files that were made for this sandbox, and the places where they stand before the host's own.
+    fn made_files(&mut self) {
+        const PHRASE: &str = "put the sandbox's own files in";
+        for file in self.placement.files.clone() {
+            let at = beneath(&file.at);
+            self.parents(&at);
+            let path = c_string(&at);
+            self.step(
+                PHRASE,
+                Op::WriteFile { path, content: file.content.to_vec(), mode: 0o444, owner: None },
+            );
+            for covered in &file.covers {
+                let (with, target) = (c_string(&at), c_string(&beneath(covered)));
+                self.step(PHRASE, Op::Cover { with, target });
+            }
+        }
+    }
+
     fn bind(&mut self, phrase: &'static str, source: &Path, target: &str, attributes: Attributes) {
         let op = Op::Bind { source: c_path(source), target: c_string(target), attributes, idmap: None };
         self.step(phrase, op);
@@ -317,7 +336,7 @@ pub(crate) fn proc() -> Program {
     }
     for name in MASKED_FOLDERS {
         let target = c_string(&format!("proc/{name}"));
-        program.push("mask /proc", Op::MaskFolder { empty: c_string(EMPTY), target });
+        program.push("mask /proc", Op::Cover { with: c_string(EMPTY), target });
     }
     for name in FROZEN {
         program.push("freeze /proc", Op::MaskWrites { target: c_string(&format!("proc/{name}")) });

@@ -11,7 +11,9 @@
 //! **Invariant:** a backend never weakens what it was asked for; it says which clause it can not hold.
 
 pub mod conformance;
+pub mod gateway;
 
+use crate::gateway::{Gateway, GatewaySpec};
 use fumehood_model::enforcement::{Enforcement, Unenforceable};
 use fumehood_model::envelope::Envelope;
 use fumehood_model::exec::ExecRequest;
@@ -74,6 +76,11 @@ pub trait Instance: Debug {
     /// What the guest has used so far, and which limits it met.
     fn meters(&mut self) -> Meters;
 
+    /// The sockets of the guest's gateway, once. `None` also where it was launched without one.
+    fn take_gateway(&mut self) -> Option<Gateway> {
+        None
+    }
+
     /// The guest's `/out`, held open since before anything untrusted ran.
     fn output(&self) -> Option<BorrowedFd<'_>>;
 }
@@ -95,6 +102,20 @@ pub struct Placement {
     pub caches: Vec<(PathBuf, PathBuf)>,
     /// Read-only toolchain roots, seen at the same path as on the host.
     pub toolchains: Vec<PathBuf>,
+    /// The other end of its network; without it there is no network.
+    pub gateway: Option<GatewaySpec>,
+    /// Files that are made for this sandbox alone.
+    pub files: Vec<MadeFile>,
+}
+
+/// A file that is there for one sandbox alone, readable for all inside.
+#[derive(Clone, Debug)]
+pub struct MadeFile {
+    /// Its guest path, beneath `/run`.
+    pub at: PathBuf,
+    pub content: Arc<[u8]>,
+    /// Guest paths of files that it stands in front of, where they exist.
+    pub covers: Vec<PathBuf>,
 }
 
 /// Where the layer of a copy-on-write workspace is.

@@ -79,6 +79,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
         host_cpus: fumehood_sys::host::processors(),
         timeout: Some(Duration::from_secs(10)),
         output_bytes: 1 << 20,
+        presets: std::collections::BTreeMap::new(),
     };
     let envelope = Envelope::check(&spec, &defaults)
         .map_err(|flaws| Refusal::flaws(&flaws, |flaw| flaw.field.to_owned()))?;
@@ -91,6 +92,8 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
         home_at: PathBuf::from("/home/user"),
         caches: Vec::new(),
         toolchains: Vec::new(),
+        gateway: None,
+        files: Vec::new(),
     };
     let plan = backend
         .plan(&envelope, &placement)

@@ -4,6 +4,7 @@
 //! may have been written by what is about to be run, and may only narrow.
 
 use crate::command::RunArguments;
+use crate::host;
 use crate::refusal::Refusal;
 use crate::spec;
 use fumehood_model::envelope::file::{FileFlaw, Located, parse, read as read_whole};
@@ -71,6 +72,12 @@ pub(crate) fn settle(
     };
     let name = shown(&file.to_string_lossy());
     let folder = file.parent().unwrap_or(Path::new("/"));
+    let with_presets = if text.contains("presets") && defaults.presets.is_empty() {
+        Some(Defaults { presets: host::presets(defaults.home.as_deref())?, ..defaults.clone() })
+    } else {
+        None
+    };
+    let defaults = with_presets.as_ref().unwrap_or(defaults);
     let located = read_whole(&text, folder, defaults).map_err(|flaws| in_file(&name, &flaws))?;
     let layered = match standing {
         Standing::Named | Standing::Trusted => named_file(flags, &located, defaults),

@@ -4,6 +4,7 @@ use crate::backends;
 use crate::prepare::Prepared;
 use crate::refusal::Refusal;
 use crate::{screen, tasks};
+use fumehood_model::egress::Reach;
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength};
 use fumehood_model::envelope::{Cleanup, Envelope, Network, Root};
 use fumehood_model::level::Choice;
@@ -90,9 +91,7 @@ fn text(prepared: &Prepared, enforcement: &Enforcement, names: &[String], comman
 fn facts(clause: Clause, envelope: &Envelope) -> Vec<String> {
     match clause {
         Clause::Filesystem => file_facts(envelope),
-        Clause::Network => match envelope.network() {
-            Network::None => vec!["none: no route exists".to_owned()],
-        },
+        Clause::Network => network_facts(envelope.network()),
         Clause::Privilege => {
             let privilege = envelope.privilege();
             vec![format!(
@@ -101,13 +100,53 @@ fn facts(clause: Clause, envelope: &Envelope) -> Vec<String> {
                 privilege.syscalls.name()
             )]
         }
-        Clause::Credentials => vec!["no secret".to_owned()],
+        Clause::Credentials => secret_facts(envelope),
         Clause::Resources => resource_facts(envelope),
         Clause::Cleanup => vec![match envelope.cleanup() {
             Cleanup::Remove => "all is removed but the layer of a workspace that was changed".to_owned(),
             Cleanup::RemoveAll => "all is removed, the layer of a changed workspace too".to_owned(),
         }],
     }
+}
+
+fn network_facts(network: &Network) -> Vec<String> {
+    let Network { egress, publish } = network;
+    let mut facts = match egress {
+        None => vec!["none: no route exists".to_owned()],
+        Some(egress) => {
+            let mut facts = vec![match egress.reach {
+                Reach::Names => "dns: public names resolve, nothing connects".to_owned(),
+                Reach::Rules => "allow: only what the rules name".to_owned(),
+                Reach::Public => "proxy: every public host, recorded".to_owned(),
+            }];
+            facts.extend(egress.rules.iter().map(|rule| format!("rule: {rule}")));
+            facts.extend(egress.ranges.iter().map(|range| format!("range: {range}")));
+            facts.extend(
+                egress.resolutions.iter().map(|known| format!("{} may be in {}", known.hosts, known.range)),
+            );
+            facts.extend(egress.ceilings.iter().map(|ceiling| match &ceiling.hosts {
+                None => format!("ceiling: {} {}", ceiling.most, ceiling.of.name()),
+                Some(hosts) => format!("ceiling: {} {} for {hosts}", ceiling.most, ceiling.of.name()),
+            }));
+            facts.extend(egress.upstream.iter().map(|up| format!("through {}:{}", up.host, up.port)));
+            facts
+        }
+    };
+    facts.extend(
+        publish.iter().map(|port| format!("127.0.0.1:{} of the host leads to {}", port.host_port, port.port)),
+    );
+    facts
+}
+
+fn secret_facts(envelope: &Envelope) -> Vec<String> {
+    let secrets = envelope.secrets();
+    if secrets.is_empty() {
+        return vec!["no secret".to_owned()];
+    }
+    secrets
+        .iter()
+        .map(|secret| format!("secret {} ({}): a placeholder inside", secret.name, secret.source.kind()))
+        .collect()
 }
 
 fn file_facts(envelope: &Envelope) -> Vec<String> {

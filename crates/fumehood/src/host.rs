@@ -2,10 +2,12 @@
 
 use crate::command::RunArguments;
 use crate::refusal::Refusal;
-use fumehood_model::envelope::Defaults;
+use fumehood_model::envelope::{Defaults, Preset};
 use fumehood_model::exec::WindowSize;
+use fumehood_runtime::presets;
 use fumehood_sys::host::{euid, memory_bytes, processors};
 use fumehood_sys::terminal;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -97,7 +99,22 @@ pub(crate) fn defaults(args: &RunArguments, terminals: Terminals, places: &Place
         host_cpus: processors(),
         timeout,
         output_bytes: if args.json { CAPTURED_OUTPUT_BYTES } else { STREAMED_OUTPUT_BYTES },
+        presets: BTreeMap::new(),
     }
+}
+
+/// What the presets of rules mean here. Read only for who names one: most runs do not.
+pub(crate) fn presets(home: Option<&Path>) -> Result<BTreeMap<String, Preset>, Refusal> {
+    let variable = |name: &str| std::env::var_os(name);
+    let home = home.unwrap_or(Path::new("/nonexistent"));
+    let places = presets::Places { home, system: Path::new("/"), variable: &variable };
+    presets::presets(&places).map_err(|error| {
+        Refusal::new(
+            "read the presets",
+            error.to_string(),
+            "write `[presets]` with `name = [\"RULE\"]` lines",
+        )
+    })
 }
 
 /// The home folder: HOME where it is ours, else what `/etc/passwd` says.

@@ -265,6 +265,7 @@ mod tests {
             host_cpus: 1,
             timeout: None,
             output_bytes: 1 << 20,
+            presets: std::collections::BTreeMap::new(),
         }
     }
 

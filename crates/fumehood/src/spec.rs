@@ -1,9 +1,9 @@
 //! From typed arguments to the wire form of an envelope, and from its fields back to flags.
 
-use crate::command::RunArguments;
+use crate::command::{NetworkArguments, RunArguments};
 use crate::refusal::Refusal;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use fumehood_model::envelope::{EnvelopeSpec, Flaw, Syscalls, WorkspaceMode};
+use fumehood_model::envelope::{CredentialsSpec, EnvelopeSpec, Flaw, NetworkSpec, Syscalls, WorkspaceMode};
 use fumehood_model::level::{Blast, Level, Trust};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn of_flags(args: &RunArguments, cwd: &Path) -> Result<EnvelopeSpec, 
     limits.disk = args.disk.clone();
     limits.timeout = args.timeout.clone();
     limits.output = args.max_output.clone();
-    Ok(spec)
+    Ok(of_network(&args.network, cwd).overlay(spec))
 }
 
 fn files(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) -> Result<(), Refusal> {
@@ -59,6 +59,35 @@ fn files(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) -> Result<(),
     files.caches = args.caches.clone();
     files.session = args.session.clone();
     Ok(())
+}
+
+/// What the flags say of the network, and of the secrets that it uses.
+pub(crate) fn of_network(args: &NetworkArguments, cwd: &Path) -> EnvelopeSpec {
+    let NetworkArguments {
+        allow,
+        presets,
+        net,
+        secrets,
+        publish,
+        allow_cidr,
+        resolve,
+        net_limits,
+        upstream_proxy,
+        upstream_ca,
+    } = args.clone();
+    let network = NetworkSpec {
+        net,
+        allow,
+        allow_cidr,
+        resolve,
+        presets,
+        publish,
+        limits: net_limits,
+        upstream: upstream_proxy,
+        authorities: upstream_ca,
+    };
+    let credentials = CredentialsSpec { secrets, ..CredentialsSpec::default() };
+    EnvelopeSpec { network, credentials, ..EnvelopeSpec::default() }.rebased(cwd)
 }
 
 /// The folder and the mode that its ending asks for.
@@ -99,7 +128,7 @@ fn text<'a>(flag: &str, value: &'a OsStr) -> Result<&'a str, Refusal> {
 
 /// The flag that says the same as a field of a file.
 pub(crate) fn flag_of(field: &str) -> Option<&'static str> {
-    const FLAGS: [(&str, &str); 19] = [
+    const FLAGS: [(&str, &str); 29] = [
         ("level", "--level"),
         ("trust", "--trust"),
         ("blast", "--blast"),
@@ -111,6 +140,16 @@ pub(crate) fn flag_of(field: &str) -> Option<&'static str> {
         ("filesystem.output", "--out"),
         ("filesystem.caches", "--cache"),
         ("filesystem.session", "--session"),
+        ("network.net", "--net"),
+        ("network.allow", "--allow"),
+        ("network.allow-cidr", "--allow-cidr"),
+        ("network.resolve", "--resolve"),
+        ("network.presets", "--preset"),
+        ("network.publish", "--publish"),
+        ("network.limits", "--net-limit"),
+        ("network.upstream", "--upstream-proxy"),
+        ("network.authorities", "--upstream-ca"),
+        ("credentials.secrets", "--secret"),
         ("privilege.user", "--user"),
         ("privilege.syscalls", "--syscalls"),
         ("resources.memory", "--mem"),
@@ -137,6 +176,16 @@ pub(crate) fn was_typed(args: &RunArguments, flag: &str) -> bool {
         "--out" => args.out.is_some(),
         "--cache" => !args.caches.is_empty(),
         "--session" => args.session.is_some(),
+        "--net" => args.network.net.is_some(),
+        "--allow" => !args.network.allow.is_empty(),
+        "--allow-cidr" => !args.network.allow_cidr.is_empty(),
+        "--resolve" => !args.network.resolve.is_empty(),
+        "--preset" => !args.network.presets.is_empty(),
+        "--publish" => !args.network.publish.is_empty(),
+        "--net-limit" => !args.network.net_limits.is_empty(),
+        "--upstream-proxy" => args.network.upstream_proxy.is_some(),
+        "--upstream-ca" => !args.network.upstream_ca.is_empty(),
+        "--secret" => !args.network.secrets.is_empty(),
         "--user" => args.user.is_some(),
         "--syscalls" => args.syscalls.is_some(),
         "--mem" => args.memory.is_some(),

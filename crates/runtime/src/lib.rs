@@ -5,12 +5,14 @@
 
 pub mod causes;
 mod durable;
+mod egress;
 pub mod environment;
 pub mod files;
 mod finish;
 mod keeper;
 mod meter;
 mod places;
+pub mod presets;
 mod reaper;
 pub mod run;
 pub mod state;

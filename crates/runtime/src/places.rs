@@ -69,6 +69,8 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: Vec::new(),
             toolchains: request.toolchains.clone(),
+            gateway: None,
+            files: Vec::new(),
         }
     }
 
@@ -121,6 +123,8 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
+            gateway: None,
+            files: Vec::new(),
         };
         Ok(Self { placement, layer, own_layer, output })
     }

@@ -15,6 +15,8 @@
 )]
 
 pub mod bpf;
+pub mod confine;
+pub mod datagram;
 pub mod dirfd;
 pub mod host;
 pub mod idmap;
@@ -22,7 +24,9 @@ pub mod landlock;
 pub mod launch;
 pub mod loopdev;
 pub mod memfd;
+mod netlink;
 pub mod notify;
+pub mod observer;
 pub mod poll;
 pub mod process;
 mod raw;

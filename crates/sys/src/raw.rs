@@ -90,36 +90,46 @@ pub(crate) fn write_all(to: RawFd, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// The most descriptors of [`send_all`].
+pub(crate) const MOST_SENT: usize = 8;
+
 /// Sends one descriptor and one byte through a socket, with nothing allocated.
 pub(crate) fn send_one(socket: RawFd, passed: RawFd, tag: u8) -> Result<()> {
-    /// `struct cmsghdr` with room for one descriptor, aligned as the kernel wants it.
+    send_all(socket, &[passed], tag)
+}
+
+/// Sends some descriptors, [`MOST_SENT`] at most, and one byte through a socket, with nothing allocated.
+/// Fails where it would have to wait: whoever reads may be asleep until we are done.
+pub(crate) fn send_all(socket: RawFd, passed: &[RawFd], tag: u8) -> Result<()> {
+    /// `struct cmsghdr` with room for the descriptors, aligned as the kernel wants it.
     #[repr(C, align(8))]
     struct Attached {
         length: usize,
         level: i32,
         kind: i32,
-        fd: i32,
-        pad: i32,
+        numbers: [RawFd; MOST_SENT],
     }
-    let attached = Attached {
-        // The header and one descriptor, without the padding.
-        length: 20,
+    let mut attached = Attached {
+        // The header and the descriptors, without the padding.
+        length: 16 + size_of_val(passed),
         level: libc::SOL_SOCKET,
         kind: libc::SCM_RIGHTS,
-        fd: passed,
-        pad: 0,
+        numbers: [-1; MOST_SENT],
     };
+    attached.numbers.get_mut(..passed.len()).ok_or(Errno(libc::EINVAL))?.copy_from_slice(passed);
     let part = libc::iovec { iov_base: std::ptr::from_ref(&tag).cast_mut().cast(), iov_len: 1 };
     // SAFETY: all-zero is a valid `msghdr`: null pointers and zero lengths.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = std::ptr::from_ref(&part).cast_mut();
     message.msg_iovlen = 1;
-    message.msg_control = std::ptr::from_ref(&attached).cast_mut().cast();
-    message.msg_controllen = size_of::<Attached>();
+    if !passed.is_empty() {
+        message.msg_control = std::ptr::from_ref(&attached).cast_mut().cast();
+        message.msg_controllen = attached.length.next_multiple_of(8);
+    }
     let pointer = std::ptr::from_ref(&message) as usize;
+    let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
     // SAFETY: the message and all it points to are live, and only read.
-    unsafe { syscall(libc::SYS_sendmsg, [fd(socket), pointer, libc::MSG_NOSIGNAL as usize, 0, 0, 0]) }
-        .map(drop)
+    unsafe { syscall(libc::SYS_sendmsg, [fd(socket), pointer, flags, 0, 0, 0]) }.map(drop)
 }
 
 /// Sleeps while `word` is `value`. A wake-up without reason is possible.

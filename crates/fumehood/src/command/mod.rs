@@ -8,11 +8,14 @@ mod choose;
 mod diff;
 mod discard;
 mod doctor;
+mod net;
+mod network_arguments;
 mod run;
 mod run_arguments;
 mod schema;
 mod trust;
 
+pub(crate) use network_arguments::NetworkArguments;
 pub(crate) use run_arguments::RunArguments;
 
 use crate::refusal::Refusal;
@@ -23,7 +26,7 @@ use std::process::ExitCode;
 /// A command: its name, its line in the help, and what it does with the words after its name.
 type Command = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
-const COMMANDS: [Command; 9] = [
+const COMMANDS: [Command; 10] = [
     ("run", "Run a command in a sandbox", run::main),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
@@ -31,6 +34,7 @@ const COMMANDS: [Command; 9] = [
     ("audit", "List, show and verify the record of what ran", audit::main),
     ("trust", "Trust a `fumehood.toml` as it is now", trust::main),
     ("choose", "Say which level of isolation a run needs", choose::main),
+    ("net", "Say what rules would do with a request, and why", net::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),
 ];

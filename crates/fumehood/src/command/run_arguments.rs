@@ -1,5 +1,6 @@
 //! The flags of `fumehood run`, as they were typed. Nothing here is checked beyond its form.
 
+use super::NetworkArguments;
 use crate::spec;
 use clap::Parser;
 use fumehood_model::envelope::Syscalls;
@@ -40,6 +41,9 @@ pub(crate) struct RunArguments {
     /// Use an unpacked root folder in place of the host's system folders
     #[arg(long, value_name = "DIR", help_heading = "Files")]
     pub(crate) image: Option<OsString>,
+
+    #[command(flatten)]
+    pub(crate) network: NetworkArguments,
 
     /// End the command after this time: `90s`, `5m` [default: none at a terminal, 60s with --json,
     /// else 1h]

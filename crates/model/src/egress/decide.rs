@@ -2,6 +2,7 @@
 
 use super::address::Internal;
 use super::clause::Counted;
+use super::host::Host;
 use super::identity::Identity;
 use super::path::{PathFlaw, UrlPath};
 use super::rule::{self, Binding};
@@ -42,6 +43,30 @@ pub struct Opening {
     pub http: bool,
     /// Whether any other protocol may be.
     pub tcp: bool,
+}
+
+/// What opens an address that is not public, if anything does.
+fn internal_remedy(identity: &Identity, address: IpAddr, why: Internal, rule: &str) -> String {
+    let host = super::HOST_NAME;
+    match (&identity.host, why) {
+        (_, Internal::Loopback) => {
+            format!("`--allow '{host}:{}'` opens that port of the host's own loopback", identity.port())
+        }
+        (Host::Address(_), Internal::Private | Internal::Shared) => rule.to_owned(),
+        (Host::Name(name), Internal::Private | Internal::Shared) => {
+            format!("`--resolve {name}={address}` opens that address to that name")
+        }
+        (
+            _,
+            Internal::Unspecified
+            | Internal::LinkLocal
+            | Internal::Metadata
+            | Internal::Multicast
+            | Internal::Broadcast
+            | Internal::Reserved
+            | Internal::Tunnel,
+        ) => "no work needs that address".to_owned(),
+    }
 }
 
 /// Why not.
@@ -161,9 +186,7 @@ impl Denial {
             }
             Self::AmbiguousPath(_) => "send the path without dot segments and encoded slashes".to_owned(),
             Self::RawAddress => format!("dial it by its name, or {}", rule()),
-            Self::Internal(address, _) => {
-                format!("`--resolve {}={address}` opens a private address to that name", identity.host)
-            }
+            Self::Internal(address, why) => internal_remedy(identity, *address, *why, &rule()),
             Self::OwnAddress(_) => {
                 format!(
                     "`--allow '{}:{}'` opens a port of the host's loopback",

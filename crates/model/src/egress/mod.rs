@@ -36,6 +36,7 @@ pub use identity::{Identity, IdentityFlaw, Scheme};
 pub use method::Method;
 pub use path::{PathFlaw, PathPattern, UrlPath};
 pub use range::Range;
+pub(crate) use rule::is_secret_name;
 pub use rule::{Binding, Inject, Matter, Ports, Rule, RuleFlaw};
 pub use table::{RuleId, Table};
 

@@ -1,11 +1,12 @@
 //! From what was written to what can be trusted.
 
 use super::{
-    Cleanup, Envelope, EnvelopeSpec, Network, Privilege, Resources, Syscalls, Variable, check_files,
+    Cleanup, Envelope, EnvelopeSpec, Privilege, Resources, Syscalls, Variable, check_files, check_network,
 };
+use crate::egress::RuleFlaw;
 use crate::quantity::{self, QuantityError, show_bytes, show_cpus, show_duration};
 use crate::text::shown;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,8 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
 /// More entries than any work needs; what is compared with each other stays cheap below it.
 const MAX_ENTRIES: usize = 1_000;
+/// Rules are indexed, so there may be many.
+const MAX_RULES: usize = 100_000;
 
 /// What the host and the caller contribute where the spec is silent. Comes in as an argument, so
 /// that the check stays pure.
@@ -52,6 +55,17 @@ pub struct Defaults {
     pub timeout: Option<Duration>,
     /// Output bytes where none is written.
     pub output_bytes: u64,
+    /// What each preset of rules means here.
+    pub presets: BTreeMap<String, Preset>,
+}
+
+/// Rules by name, as a tool's configuration on this host makes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preset {
+    /// As `--allow` takes them.
+    pub rules: Vec<String>,
+    /// As `--resolve` takes them: a company's mirror often has a private address.
+    pub resolutions: Vec<String>,
 }
 
 /// One thing that is wrong with a spec.
@@ -79,6 +93,8 @@ impl Envelope {
         let filesystem = check_files::filesystem(&spec.filesystem, defaults, &mut flaws);
         let privilege = privilege(spec, &mut flaws);
         let environment = environment(spec, &mut flaws);
+        let network = check_network::network(spec, defaults, &mut flaws);
+        let secrets = check_network::secrets(spec, &network, &mut flaws);
         let resources = resources(spec, defaults, &mut flaws);
         let cleanup = match spec.cleanup.keep_layer {
             Some(false) => Cleanup::RemoveAll,
@@ -86,7 +102,7 @@ impl Envelope {
         };
         match (flaws.is_empty(), filesystem, resources) {
             (true, Some(filesystem), Some(resources)) => {
-                Ok(Self { filesystem, network: Network::None, privilege, environment, resources, cleanup })
+                Ok(Self { filesystem, network, privilege, environment, secrets, resources, cleanup })
             }
             (true | false, _, _) => Err(flaws),
         }
@@ -107,6 +123,10 @@ impl Defaults {
             host_cpus: 4,
             timeout: Some(Duration::from_secs(60)),
             output_bytes: 10 << 20,
+            presets: BTreeMap::from([(
+                "npm".to_owned(),
+                Preset { rules: vec!["registry.example.com".to_owned()], resolutions: Vec::new() },
+            )]),
         }
     }
 }
@@ -120,6 +140,10 @@ impl Flaw {
 
     pub(super) fn at(self, entry: usize) -> Self {
         Self { entry: Some(entry), ..self }
+    }
+
+    pub(super) fn of_rule(field: &'static str, flaw: RuleFlaw) -> Self {
+        Self::new(field, flaw.what, flaw.remedy)
     }
 
     fn quantity(field: &'static str, wrong: &QuantityError) -> Self {
@@ -141,10 +165,21 @@ fn too_many(spec: &EnvelopeSpec) -> Vec<Flaw> {
         ("filesystem.caches", spec.filesystem.caches.len()),
         ("credentials.env", spec.credentials.env.len()),
         ("credentials.set", spec.credentials.set.len()),
+        ("credentials.secrets", spec.credentials.secrets.len()),
+        ("network.resolve", spec.network.resolve.len()),
+        ("network.presets", spec.network.presets.len()),
+        ("network.publish", spec.network.publish.len()),
+        ("network.limits", spec.network.limits.len()),
+        ("network.authorities", spec.network.authorities.len()),
     ];
-    let long = lists.into_iter().filter(|(_, entries)| *entries > MAX_ENTRIES);
-    let flaw = |(field, entries)| {
-        let what = format!("there are {entries} entries, and {MAX_ENTRIES} is the most");
+    // Rules are looked up, not compared with each other.
+    let rules =
+        [("network.allow", spec.network.allow.len()), ("network.allow-cidr", spec.network.allow_cidr.len())];
+    let lists = lists.into_iter().map(|(field, entries)| (field, entries, MAX_ENTRIES));
+    let rules = rules.into_iter().map(|(field, entries)| (field, entries, MAX_RULES));
+    let long = lists.chain(rules).filter(|(_, entries, most)| entries > most);
+    let flaw = |(field, entries, most)| {
+        let what = format!("there are {entries} entries, and {most} is the most");
         Flaw::new(field, what, "name a folder in place of its files")
     };
     long.map(flaw).collect()
@@ -305,7 +340,7 @@ fn wall_clock(text: Option<&str>, flaws: &mut Vec<Flaw>) -> Written<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CredentialsSpec, PrivilegeSpec, ResourcesSpec};
+    use super::super::{CredentialsSpec, NetworkSpec, PrivilegeSpec, ResourcesSpec};
     use super::*;
 
     #[test]
@@ -330,6 +365,14 @@ mod tests {
             credentials: CredentialsSpec {
                 env: vec!["A".to_owned(), "A=B".to_owned(), "A".to_owned()],
                 set: [("A".to_owned(), "x\0".to_owned())].into(),
+                secrets: vec!["B=nowhere".to_owned(), "A=env:A".to_owned()],
+            },
+            network: NetworkSpec {
+                net: text("none"),
+                allow: vec!["*".to_owned(), "api.example.com".to_owned(), "a.example.com:0".to_owned()],
+                presets: vec!["nothing".to_owned()],
+                publish: vec!["80".to_owned(), "80:81".to_owned()],
+                ..NetworkSpec::default()
             },
             resources: ResourcesSpec {
                 memory: text("9G"),
@@ -353,6 +396,13 @@ mod tests {
                 "credentials.env",
                 "credentials.set",
                 "credentials.set",
+                "network.allow",
+                "network.allow",
+                "network.presets",
+                "network.publish",
+                "network.net",
+                "credentials.secrets",
+                "credentials.secrets",
                 "resources.memory",
                 "resources.cpus",
                 "resources.processes",

@@ -1,5 +1,6 @@
 //! The checked form of each clause.
 
+use crate::egress::{Egress, Publish};
 use schemars::JsonSchema;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
@@ -87,12 +88,30 @@ pub enum Cache {
     Directory(PathBuf),
 }
 
-/// Where it may send. Rules only allow; there is no variant for "the whole network".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Network {
-    /// No route exists; loopback between its own programs works.
-    None,
+/// Where it may send, and what of it may be reached from the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Network {
+    /// `None`: no route exists; loopback between its own programs works.
+    pub egress: Option<Egress>,
+    /// Ports of the host's loopback that lead inside.
+    pub publish: Vec<Publish>,
+}
+
+/// A secret that rules may use. It never enters; the variable of its name holds a placeholder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    pub name: String,
+    pub source: SecretSource,
+}
+
+/// Where a secret's value is read, outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// A variable of the host.
+    Variable(String),
+    File(PathBuf),
+    /// What a command of the host prints. Run by `/bin/sh`, as the caller.
+    Command(String),
 }
 
 /// Who it is inside, and which system calls it may make.
@@ -134,6 +153,29 @@ impl Serialize for Variable {
         let mut map = serializer.serialize_map(Some(1))?;
         map.serialize_entry(how, name)?;
         map.end()
+    }
+}
+
+/// Written down by name and kind alone: a command line can hold what it should not.
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(2))?;
+        map.serialize_entry("name", &self.name)?;
+        map.serialize_entry("source", self.source.kind())?;
+        map.end()
+    }
+}
+
+// === impl SecretSource ===
+
+impl SecretSource {
+    /// The word that it is written with.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Variable(_) => "env",
+            Self::File(_) => "file",
+            Self::Command(_) => "cmd",
+        }
     }
 }
 

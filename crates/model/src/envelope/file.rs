@@ -44,9 +44,12 @@ const FIELDS: [(&str, &[&str]); 7] = [
         "filesystem",
         &["image", "workspace", "workspace-mode", "read-only", "inputs", "output", "caches", "session"],
     ),
-    ("network", &[]),
+    (
+        "network",
+        &["net", "allow", "allow-cidr", "resolve", "presets", "publish", "limits", "upstream", "authorities"],
+    ),
     ("privilege", &["user", "syscalls"]),
-    ("credentials", &["env", "set"]),
+    ("credentials", &["env", "set", "secrets"]),
     ("resources", &["memory", "cpus", "processes", "disk", "file-size", "open-files", "timeout", "output"]),
     ("cleanup", &["keep-layer"]),
 ];
@@ -461,12 +464,12 @@ mod tests {
     #[test]
     fn types_and_syntax_have_their_lines_too() {
         assert_flaws(
-            "memory = 1\nlevel = \"vm\"\n[x.y]\nz = 1\nw = 2\n[network]\nallow = []\n",
+            "memory = 1\nlevel = \"vm\"\n[x.y]\nz = 1\nw = 2\n[network]\nallowed = []\n",
             &[
                 "fumehood.toml:1: there is no field `memory` in the file; it belongs to `[resources]`",
                 "fumehood.toml:2: level: `vm` is no value for it; write one of `wasm`",
                 "fumehood.toml:3: there is no field `x` in the file; there are `level`",
-                "fumehood.toml:7: there is no field `allow` in `[network]`; that section takes none yet",
+                "fumehood.toml:7: there is no field `allowed` in `[network]`; did you mean `allow`?",
             ],
         );
         assert_flaws(

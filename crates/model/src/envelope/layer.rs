@@ -48,6 +48,12 @@ impl EnvelopeSpec {
         for entry in &mut files.inputs {
             *entry = paths::rebase_input(entry, folder);
         }
+        for entry in &mut self.network.authorities {
+            *entry = paths::rebase_after(entry, "=", folder);
+        }
+        for entry in &mut self.credentials.secrets {
+            *entry = paths::rebase_after(entry, "=file:", folder);
+        }
         self
     }
 
@@ -57,13 +63,12 @@ impl EnvelopeSpec {
     pub fn overlay(self, flags: Self) -> Self {
         let Self { level, trust, blast, filesystem, network, privilege, credentials, resources, cleanup } =
             flags;
-        let NetworkSpec {} = network;
         Self {
             level: level.or(self.level),
             trust: trust.or(self.trust),
             blast: blast.or(self.blast),
             filesystem: self.filesystem.overlay(filesystem),
-            network: self.network,
+            network: self.network.overlay(network),
             privilege: self.privilege.overlay(privilege),
             credentials: self.credentials.overlay(credentials),
             resources: self.resources.overlay(resources),
@@ -88,6 +93,23 @@ impl FilesystemSpec {
     }
 }
 
+impl NetworkSpec {
+    fn overlay(self, flags: Self) -> Self {
+        let Self { net, allow, allow_cidr, resolve, presets, publish, limits, upstream, authorities } = flags;
+        Self {
+            net: net.or(self.net),
+            allow: joined(self.allow, allow),
+            allow_cidr: joined(self.allow_cidr, allow_cidr),
+            resolve: joined(self.resolve, resolve),
+            presets: joined(self.presets, presets),
+            publish: joined(self.publish, publish),
+            limits: joined(self.limits, limits),
+            upstream: upstream.or(self.upstream),
+            authorities: joined(self.authorities, authorities),
+        }
+    }
+}
+
 impl PrivilegeSpec {
     fn overlay(self, flags: Self) -> Self {
         let Self { user, syscalls } = flags;
@@ -100,7 +122,7 @@ impl CredentialsSpec {
         self.set.retain(|name, _| !flags.env.contains(name));
         self.env.retain(|name| !flags.set.contains_key(name));
         self.set.extend(flags.set);
-        Self { env: joined(self.env, flags.env), set: self.set }
+        Self { env: joined(self.env, flags.env), set: self.set, secrets: joined(self.secrets, flags.secrets) }
     }
 }
 

@@ -10,10 +10,12 @@
 
 mod check;
 mod check_files;
+mod check_network;
 mod clauses;
 pub mod file;
 mod layer;
 mod narrow;
+mod narrow_network;
 mod paths;
 mod refused;
 mod schema;
@@ -23,10 +25,10 @@ mod wire;
 #[cfg(test)]
 mod properties;
 
-pub use check::{Defaults, Flaw};
+pub use check::{Defaults, Flaw, Preset};
 pub use clauses::{
-    Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Syscalls,
-    Variable, Workspace, WorkspaceMode,
+    Access, Cache, Cleanup, Filesystem, Input, Mount, Network, Privilege, Resources, Root, Secret,
+    SecretSource, Syscalls, Variable, Workspace, WorkspaceMode,
 };
 pub use layer::{LayerError, Layered, found_file, named_file};
 pub use narrow::{NarrowError, Widening};
@@ -47,6 +49,7 @@ pub struct Envelope {
     network: Network,
     privilege: Privilege,
     environment: Vec<Variable>,
+    secrets: Vec<Secret>,
     resources: Resources,
     cleanup: Cleanup,
 }
@@ -72,6 +75,11 @@ impl Envelope {
     /// The variables that enter beyond the few that always do (part of the credentials clause).
     pub fn environment(&self) -> &[Variable] {
         &self.environment
+    }
+
+    /// The secrets that its rules may use (the rest of the credentials clause).
+    pub fn secrets(&self) -> &[Secret] {
+        &self.secrets
     }
 
     /// Its ceilings.

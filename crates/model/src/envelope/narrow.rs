@@ -1,6 +1,7 @@
 //! A child can only narrow.
 
-use super::{Cleanup, Envelope, Filesystem, Flaw, Network, Privilege, Resources, Root, Variable, Workspace};
+use super::narrow_network::{widen_network, widen_secrets};
+use super::{Cleanup, Envelope, Filesystem, Flaw, Privilege, Resources, Root, Variable, Workspace};
 use crate::enforcement::Clause;
 use crate::quantity::{show_bytes, show_cpus, show_duration};
 use crate::text::shown;
@@ -42,12 +43,10 @@ impl Envelope {
     /// Everything in which `child` asks for more than `self` holds; empty where it is contained.
     pub fn widenings(&self, child: &Self) -> Vec<Widening> {
         // Taken apart in full, so that a new clause can not be forgotten here.
-        let Self { filesystem, network, privilege, environment, resources, cleanup } = child;
+        let Self { filesystem, network, privilege, environment, secrets, resources, cleanup } = child;
         let mut found = Vec::new();
         widen_filesystem(&self.filesystem, filesystem, &mut found);
-        match (&self.network, network) {
-            (Network::None, Network::None) => {}
-        }
+        widen_network(&self.network, network, &mut found);
         widen_privilege(&self.privilege, privilege, &mut found);
         for variable in environment.iter().filter(|variable| !self.environment.contains(variable)) {
             let (field, name) = match variable {
@@ -60,6 +59,7 @@ impl Envelope {
                 format!("the variable `{}` is added", shown(name)),
             ));
         }
+        widen_secrets(&self.secrets, secrets, &mut found);
         widen_resources(&self.resources, resources, &mut found);
         match (&self.cleanup, cleanup) {
             (Cleanup::RemoveAll, Cleanup::Remove) => found.push(Widening::new(
@@ -93,7 +93,7 @@ impl std::error::Error for NarrowError {}
 // === impl Widening ===
 
 impl Widening {
-    fn new(clause: Clause, field: &'static str, what: String) -> Self {
+    pub(super) fn new(clause: Clause, field: &'static str, what: String) -> Self {
         Self { clause, field, what }
     }
 }

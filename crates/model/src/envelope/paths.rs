@@ -195,6 +195,16 @@ pub(super) fn rebase_input(entry: &str, folder: &Path) -> String {
     }
 }
 
+/// The same for a file that is named after the first `mark` of an entry.
+pub(super) fn rebase_after(entry: &str, mark: &str, folder: &Path) -> String {
+    match entry.split_once(mark) {
+        Some((front, file)) if !file.is_empty() && !front.contains('=') => {
+            format!("{front}{mark}{}", rebase(file, folder))
+        }
+        Some(_) | None => entry.to_owned(),
+    }
+}
+
 /// The path with every `..` taken together with the name before it; `None` where it climbs above `/`.
 pub(super) fn collapse(path: &Path) -> Option<PathBuf> {
     let mut names: Vec<&OsStr> = Vec::new();

@@ -78,7 +78,8 @@ fn envelope() -> impl Strategy<Value = Envelope> + Clone {
     (filesystem(), privilege, environment, resources(), cleanup).prop_map(
         |(filesystem, privilege, environment, resources, cleanup)| Envelope {
             filesystem,
-            network: Network::None,
+            network: Network::default(),
+            secrets: Vec::new(),
             privilege,
             environment,
             resources,
@@ -327,7 +328,7 @@ fn spec() -> impl Strategy<Value = EnvelopeSpec> {
             ..ResourcesSpec::default()
         });
     let credentials = (vec("[A-C=]{1,2}", 0..3), btree_map("[A-C=]{1,2}", text(), 0..2))
-        .prop_map(|(env, set)| CredentialsSpec { env, set });
+        .prop_map(|(env, set)| CredentialsSpec { env, set, secrets: Vec::new() });
     let quiet = prop_oneof![
         1 => (filesystem, resources, credentials).boxed(),
         1 => Just((FilesystemSpec::default(), ResourcesSpec::default(), CredentialsSpec::default())).boxed(),

@@ -49,10 +49,33 @@ pub struct FilesystemSpec {
     pub session: Option<String>,
 }
 
-/// Where the sandbox may send. Nothing can be allowed yet: there is no route.
+/// Where the sandbox may send. What no rule allows is denied, and without a rule there is no route.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
-pub struct NetworkSpec {}
+pub struct NetworkSpec {
+    /// How far it reaches: `none`, `dns` (public names resolve, nothing connects), `allow` (what the
+    /// rules name; the default where there are rules) or `proxy` (every public destination, recorded).
+    pub net: Option<String>,
+    /// Rules: `api.example.com` (TLS), `http://host`, `host:5432` (any protocol over TCP), `*.host`,
+    /// `GET https://host/v1/**`, `git-read https://host/owner/name`; ` with bearer:NAME` uses a secret.
+    pub allow: Vec<String>,
+    /// Address ranges that may be dialled as addresses, each `10.1.0.0/16:5432`.
+    pub allow_cidr: Vec<String>,
+    /// Names that may resolve into a private range, each `host=CIDR`.
+    pub resolve: Vec<String>,
+    /// Rules for the registries of a tool, as its user and system configuration names them: `npm`,
+    /// `pip`, `cargo`, `git`, or one of your own.
+    pub presets: Vec<String>,
+    /// Ports inside that the host's loopback leads to, each `8080` or `9000:8080`.
+    pub publish: Vec<String>,
+    /// Ceilings: `bytes-out=10MiB`, `requests@api.example.com=100`, and `bytes-in`, `connections`,
+    /// `per-minute`.
+    pub limits: Vec<String>,
+    /// A proxy that everything goes through, `http://proxy.example.com:3128`.
+    pub upstream: Option<String>,
+    /// Certificate authorities that are believed for some hosts alone, each `host=FILE`.
+    pub authorities: Vec<String>,
+}
 
 /// Who it is inside.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -66,7 +89,7 @@ pub struct PrivilegeSpec {
     pub syscalls: Option<Syscalls>,
 }
 
-/// Which variables enter. No secret can be granted yet.
+/// Which variables enter, and which secrets the rules may use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct CredentialsSpec {
@@ -74,6 +97,9 @@ pub struct CredentialsSpec {
     pub env: Vec<String>,
     /// Variables to set.
     pub set: BTreeMap<String, String>,
+    /// Secrets that rules use, each `NAME=env:VARIABLE`, `NAME=file:PATH` or `NAME=cmd:COMMAND`. They
+    /// never enter: inside, the variable NAME holds a placeholder.
+    pub secrets: Vec<String>,
 }
 
 /// Ceilings, all finite. Sizes are `512MiB`, `1.5G` or bytes (`K`, `M`, `G`, `T` count in 1024s and

@@ -6,11 +6,13 @@
 //! descriptors; nothing of it is seen by the host, and it vanishes with the last of them.
 
 use super::clone::{self, Companion};
+use super::net::{Gateway, GatewayShape};
 use super::op::{Fate, Outcome};
-use super::{Program, SpawnError};
+use super::{Op, Program, SpawnError};
 use crate::raw::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// A part in the making.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ pub struct Beside {
 #[derive(Debug)]
 struct Work {
     program: Program,
-    outcome: Outcome,
+    outcome: Arc<Outcome>,
 }
 
 // === impl Beside ===
@@ -29,12 +31,21 @@ struct Work {
 impl Beside {
     /// Starts `program`, whose last step keeps what was made ([`super::Op::KeepQuiet`], [`super::Op::KeepTree`]).
     pub fn start(program: Program) -> io::Result<Self> {
-        let work = Work { program, outcome: Outcome::default() };
+        let work = Work { program, outcome: Arc::default() };
         let companion = clone::companion(work, |work| {
             work.program.apply(&work.outcome);
             work.outcome.finish();
         })?;
         Ok(Self { companion })
+    }
+
+    /// Starts making a gateway, and joins it to the network namespace that `namespaces` makes, which must be
+    /// the first of its products and not be taken before this one has finished.
+    pub fn gateway(shape: GatewayShape, namespaces: &Self) -> io::Result<Self> {
+        let sandbox = Arc::clone(&namespaces.companion.shared().outcome);
+        let mut program = Program::default();
+        program.push("make the gateway", Op::Gateway(Box::new(Gateway::beside(shape, sandbox))));
+        Self::start(program)
     }
 
     /// What was made. Returns when it is there, though its maker may still be on its way out.

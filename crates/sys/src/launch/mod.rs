@@ -13,11 +13,13 @@ mod clone;
 mod ids;
 mod lockdown;
 mod mount;
+mod net;
 mod node;
 mod op;
 
 pub use beside::Beside;
 pub(crate) use mount::detached;
+pub use net::{Addresses, Gateway, GatewayShape, Listeners, MOST_PORTS};
 pub use op::{Attributes, Op, Owner, Program, Root};
 
 use crate::raw::Errno;

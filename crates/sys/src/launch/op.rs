@@ -1,5 +1,6 @@
 //! The operations of a launch, as values, and the loop that applies them.
 
+use super::net::{self, Gateway};
 use super::{ids, lockdown, mount, node};
 use crate::bpf::Filter;
 use crate::landlock::Ruleset;
@@ -75,6 +76,8 @@ pub enum Op {
     },
     /// Bring loopback up.
     LoopbackUp,
+    /// Make a gateway and join the sandbox's network to it.
+    Gateway(Box<Gateway>),
     Hostname(CString),
     /// Nothing mounted here is seen by the host.
     MountsPrivate,
@@ -137,12 +140,13 @@ pub enum Op {
     Devpts {
         target: CString,
     },
-    /// Hide a path of the new root behind its `dev/null` or its empty read-only folder, if it exists.
+    /// Hide a path of the new root behind its `dev/null`, if it exists.
     MaskFile {
         target: CString,
     },
-    MaskFolder {
-        empty: CString,
+    /// Hide a path of the new root behind another one, if it exists.
+    Cover {
+        with: CString,
         target: CString,
     },
     /// Make an existing folder of the new root read-only, if it exists.
@@ -239,7 +243,10 @@ pub(super) enum Fate {
 
 /// Descriptors that were made, in order.
 #[derive(Debug)]
-pub(super) struct Products([AtomicI32; 3]);
+pub(super) struct Products([AtomicI32; MOST_PRODUCTS]);
+
+/// A gateway makes more than anything else does.
+const MOST_PRODUCTS: usize = net::MOST_PORTS + net::FIXED_SOCKETS;
 
 const RUNNING: u64 = u64::MAX;
 const EXECUTING: u64 = u64::MAX - 1;
@@ -259,7 +266,11 @@ impl Program {
     }
 
     pub(super) fn phrase(&self, step: usize) -> &'static str {
-        self.steps.get(step).map_or("execute init", |(_, phrase)| phrase)
+        match self.steps.get(step) {
+            Some((Op::Gateway(gateway), _)) => gateway.phrase(),
+            Some((_, phrase)) => phrase,
+            None => "execute init",
+        }
     }
 
     /// Applies every step in order. Returns when one failed, or when none executed a program.
@@ -296,6 +307,7 @@ impl Op {
             Self::MapIds { uid, gid } => ids::map(*uid, *gid),
             Self::LateUserNamespace { inside, outside } => ids::late_user_namespace(*inside, *outside),
             Self::LoopbackUp => ids::loopback_up(),
+            Self::Gateway(gateway) => gateway.make(&keep),
             Self::Hostname(name) => ids::hostname(name),
             Self::MountsPrivate => mount::private(),
             Self::NewRoot(root) => mount::new_root(root),
@@ -317,7 +329,7 @@ impl Op {
             Self::Proc { target } => mount::proc(target),
             Self::Devpts { target } => mount::devpts(target),
             Self::MaskFile { target } => mount::mask(c"dev/null", target),
-            Self::MaskFolder { empty, target } => mount::mask(empty, target),
+            Self::Cover { with, target } => mount::mask(with, target),
             Self::MaskWrites { target } => mount::mask(target, target),
             Self::MakeDir { path, mode, owner } => node::make_dir(path, *mode, *owner),
             Self::Symlink { to, path } => node::symlink(to, path),
@@ -366,6 +378,14 @@ impl Outcome {
             .collect()
     }
 
+    /// The number of the first thing that was made, once there is nothing more to come. `None` if the making
+    /// failed. It stays its owner's.
+    pub(super) fn await_first(&self) -> Option<i32> {
+        self.wait();
+        let first = self.products.0.first()?.load(Ordering::Acquire);
+        (matches!(self.fate(), Fate::Running) && first != NO_PRODUCT).then_some(first)
+    }
+
     /// Says that nothing more is stored.
     pub(super) fn finish(&self) {
         self.finished.store(1, Ordering::Release);
@@ -384,7 +404,7 @@ impl Default for Outcome {
     fn default() -> Self {
         Self {
             fate: AtomicU64::new(RUNNING),
-            products: Products([const { AtomicI32::new(NO_PRODUCT) }; 3]),
+            products: Products([const { AtomicI32::new(NO_PRODUCT) }; MOST_PRODUCTS]),
             finished: AtomicU32::new(0),
         }
     }

@@ -1,0 +1,118 @@
+//! The sandbox's network where it has one: a pair of links to a gateway whose sockets the keeper holds.
+//!
+//! With root a companion makes it beside us, and joins the prepared network namespace to it. An ordinary user's
+//! must lie in the sandbox's own user namespace, so the child makes it on its way in.
+
+use fumehood_backend::gateway::{Gateway, GatewaySpec, PROXY, Ports};
+use fumehood_sys::launch::{
+    Addresses, Beside, Gateway as Making, GatewayShape, Listeners, Op, Program, SpawnError,
+};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
+/// Tag of the packets that carry the gateway's sockets.
+pub(crate) const SOCKETS: u8 = 4;
+
+/// Where the one listener for every port stands: a port that no program asks for by itself.
+const EVERY_PORT: u16 = 1;
+
+/// The sandbox's own addresses. The first is reserved for who has none of the host's networks, the other is of
+/// the range that names are given addresses from, and no name has it.
+const INSIDE: Addresses = Addresses {
+    version_4: Ipv4Addr::new(192, 0, 0, 8),
+    version_6: Ipv6Addr::new(0xfd66, 0x756d, 0x6568, 0, 0, 0, 0, 8),
+};
+/// A router that is never spoken to: it saves the kernel a neighbour for each address.
+const ROUTER: Addresses = Addresses {
+    version_4: Ipv4Addr::new(192, 0, 0, 1),
+    version_6: Ipv6Addr::new(0xfd66, 0x756d, 0x6568, 0, 0, 0, 0, 1),
+};
+
+/// A gateway on its way, if there is to be one.
+#[derive(Debug)]
+pub(crate) enum Plumbing {
+    Absent,
+    Beside(Beside),
+    ByChild(Box<Making>),
+}
+
+/// The sockets that were made already, and who made them.
+#[derive(Debug, Default)]
+pub(crate) struct Laid {
+    pub(crate) sockets: Vec<OwnedFd>,
+    pub(crate) maker: Option<Beside>,
+}
+
+// === impl Plumbing ===
+
+impl Plumbing {
+    /// Begins it. `namespaces` are those that a companion makes; without, the child makes them, and sends the
+    /// sockets through `handles`.
+    pub(crate) fn begin(
+        wished: Option<&GatewaySpec>,
+        namespaces: Option<&Beside>,
+        handles: &OwnedFd,
+    ) -> io::Result<Self> {
+        let Some(spec) = wished else { return Ok(Self::Absent) };
+        match namespaces {
+            Some(namespaces) => Beside::gateway(shape(spec), namespaces).map(Self::Beside),
+            None => {
+                let making = Making::by_child(shape(spec), handles.try_clone()?, SOCKETS);
+                Ok(Self::ByChild(Box::new(making)))
+            }
+        }
+    }
+
+    /// Adds what is left to the child, which is in a network namespace of its own; or waits for the maker.
+    pub(crate) fn place(self, program: &mut Program) -> Result<Laid, SpawnError> {
+        match self {
+            Self::Absent => Ok(Laid::default()),
+            Self::Beside(maker) => Ok(Laid { sockets: maker.finish()?, maker: Some(maker) }),
+            Self::ByChild(making) => {
+                program.push("make the gateway", Op::Gateway(making));
+                Ok(Laid::default())
+            }
+        }
+    }
+}
+
+/// Gives each socket its name.
+///
+/// # Errors
+/// If there are not as many as there must be.
+pub(crate) fn named(spec: &GatewaySpec, sockets: Vec<OwnedFd>) -> io::Result<Gateway> {
+    let mut sockets = sockets.into_iter();
+    let mut next = || sockets.next().ok_or(io::ErrorKind::NotFound);
+    let (names_udp, names_tcp, proxy, observer) = (next()?, next()?, next()?, next()?);
+    let (listeners, any) = match ports(spec) {
+        Some(ports) => {
+            let listeners = ports.into_iter().map(|port| Ok((port, next()?)));
+            (listeners.collect::<io::Result<_>>()?, None)
+        }
+        None => (Vec::new(), Some(next()?)),
+    };
+    Ok(Gateway { listeners, any, names_udp, names_tcp, proxy, observer })
+}
+
+/// Each port once. `None`: every port.
+fn ports(spec: &GatewaySpec) -> Option<Vec<u16>> {
+    match &spec.ports {
+        Ports::Every => None,
+        Ports::Listed(ports) => {
+            let ports: std::collections::BTreeSet<u16> = ports.iter().copied().collect();
+            // That one is heard in any case.
+            Some(ports.into_iter().filter(|port| *port != NAMES).collect())
+        }
+    }
+}
+
+/// DNS.
+const NAMES: u16 = 53;
+
+fn shape(spec: &GatewaySpec) -> GatewayShape {
+    let listeners = ports(spec).map_or(Listeners::Every(EVERY_PORT), Listeners::Ports);
+    GatewayShape { listeners, proxy: PROXY, inside: INSIDE, router: ROUTER }
+}
+
+const _: () = assert!(fumehood_backend::gateway::MOST_PORTS == fumehood_sys::launch::MOST_PORTS);

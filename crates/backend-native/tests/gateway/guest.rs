@@ -1,0 +1,218 @@
+//! A sandbox with a gateway, made by one of the two callers.
+
+use fumehood_backend::gateway::{Gateway, GatewaySpec, Ports};
+use fumehood_backend::{Backend, Event, GuestStdio, Instance, Placement, Plan, WaitStatus};
+use fumehood_backend_native::Native;
+use fumehood_model::envelope::{Defaults, Envelope, EnvelopeSpec};
+use fumehood_model::exec::ExecRequest;
+use fumehood_model::id::TaskId;
+use fumehood_sys::poll::{self, Interest};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// An ordinary user that no account of a usual machine has.
+const USER: &str = "12345";
+/// Long enough for a machine with much else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Says to a test that it is the process of an ordinary user, which another has started for it.
+const AGAIN: &str = "FUMEHOOD_TEST_AGAIN";
+
+/// Each of these runs as both callers.
+macro_rules! both_callers {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn by_root() {
+                if crate::guest::am_root() {
+                    super::$name();
+                } else {
+                    println!("NOT-APPLICABLE: the tests do not run as root, so the root caller is left out");
+                }
+            }
+
+            #[test]
+            fn by_a_user() {
+                crate::guest::as_user(concat!(module_path!(), "::by_a_user"), super::$name);
+            }
+        }
+    )*};
+}
+pub(crate) use both_callers;
+
+pub(crate) fn am_root() -> bool {
+    std::fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Runs `test` here if this is an ordinary user's process, else the test of that name in one.
+pub(crate) fn as_user(name: &str, test: fn()) {
+    if !am_root() {
+        return test();
+    }
+    assert!(std::env::var_os(AGAIN).is_none(), "still root");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let copy = folder.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
+    let (_, name) = name.split_once("::").unwrap();
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups", "--"]);
+    command.arg(&copy).args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    let ran = command.env(AGAIN, "1").current_dir("/").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}\n{err}");
+}
+
+/// Where sandboxes are made.
+pub(crate) struct Lab {
+    folder: TempDir,
+    pub(crate) native: Native,
+}
+
+/// A live sandbox.
+pub(crate) struct Guest<'l> {
+    lab: &'l Lab,
+    id: TaskId,
+    pub(crate) instance: Box<dyn Instance>,
+}
+
+/// A command that was started.
+pub(crate) struct Running {
+    stdout: File,
+    stderr: File,
+}
+
+// === impl Lab ===
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        Self::with(Native::find())
+    }
+
+    pub(crate) fn with(native: Native) -> Self {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        for name in ["root", "lower", "layer", "empty"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        Self { folder, native }
+    }
+
+    pub(crate) fn plan(&self, ports: Option<Ports>) -> (TaskId, Box<dyn Plan>) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = TaskId::new(NEXT.fetch_add(1, Ordering::Relaxed), u64::from(std::process::id()));
+        let placement = placement(self.folder.path(), id.clone(), ports);
+        (id, self.native.plan(&envelope(), &placement).unwrap())
+    }
+
+    pub(crate) fn launch(&self, ports: Option<Ports>) -> Guest<'_> {
+        let (id, plan) = self.plan(ports);
+        Guest {
+            lab: self,
+            id,
+            instance: plan.launch().unwrap_or_else(|error| panic!("{error}: {}", error.remedy)),
+        }
+    }
+
+    /// A sandbox with listeners on these ports, and its gateway.
+    pub(crate) fn listed(&self, ports: &[u16]) -> (Guest<'_>, Gateway) {
+        let mut guest = self.launch(Some(Ports::Listed(ports.to_vec())));
+        let gateway = guest.instance.take_gateway().unwrap();
+        assert!(guest.instance.take_gateway().is_none(), "it is given once");
+        (guest, gateway)
+    }
+}
+
+// === impl Guest ===
+
+impl Guest<'_> {
+    /// Starts a script of the host's Python inside; its end is the end of the sandbox.
+    pub(crate) fn start(&mut self, script: &str) -> Running {
+        let (stdin, _) = fumehood_sys::process::pipe(false).unwrap();
+        let (out, stdout) = fumehood_sys::process::pipe(false).unwrap();
+        let (err, stderr) = fumehood_sys::process::pipe(false).unwrap();
+        let request = ExecRequest {
+            argv: ["/usr/bin/python3", "-c", script].map(Into::into).to_vec(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            cwd: PathBuf::from("/workspace"),
+            terminal: None,
+        };
+        self.instance.exec(&request, GuestStdio::Pipes { stdin, stdout, stderr }).unwrap();
+        Running { stdout: out.into(), stderr: err.into() }
+    }
+
+    /// The next event that is not about a refused call.
+    pub(crate) fn event(&mut self) -> Event {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.instance.next_event() {
+                Some(Event::Denied { .. }) => {}
+                Some(event) => return event,
+                None => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    assert!(!left.is_zero(), "the guest is silent");
+                    poll::wait(&[(self.instance.events(), Interest::Read)], Some(left)).unwrap();
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of a command, and gives what it printed. It must succeed.
+    pub(crate) fn finish(&mut self, mut running: Running) -> String {
+        let (mut out, mut err) = (String::new(), String::new());
+        running.stdout.read_to_string(&mut out).unwrap();
+        running.stderr.read_to_string(&mut err).unwrap();
+        assert!(matches!(self.event(), Event::Started));
+        match self.event() {
+            Event::Ended { status: WaitStatus::Exited(0), .. } => out,
+            other => panic!("{other:?}\n{out}\n{err}"),
+        }
+    }
+
+    /// What a script prints.
+    pub(crate) fn run(&mut self, script: &str) -> String {
+        let running = self.start(script);
+        self.finish(running)
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.instance.kill();
+        self.instance.wait_gone(PATIENCE);
+        self.lab.native.reap(&self.id).unwrap();
+    }
+}
+
+fn envelope() -> Envelope {
+    let defaults = Defaults {
+        base: PathBuf::from("/"),
+        home: None,
+        state: None,
+        host_memory_bytes: fumehood_sys::host::memory_bytes(),
+        host_cpus: fumehood_sys::host::processors(),
+        timeout: Some(Duration::from_secs(60)),
+        output_bytes: 1 << 20,
+        presets: std::collections::BTreeMap::new(),
+    };
+    Envelope::check(&EnvelopeSpec::default(), &defaults).unwrap()
+}
+
+fn placement(shared: &Path, id: TaskId, ports: Option<Ports>) -> Placement {
+    Placement {
+        id,
+        shared: shared.to_owned(),
+        layer: None,
+        home: None,
+        home_at: PathBuf::from("/home/user"),
+        caches: Vec::new(),
+        toolchains: Vec::new(),
+        gateway: ports.map(|ports| GatewaySpec { ports }),
+        files: Vec::new(),
+    }
+}

@@ -1,0 +1,378 @@
+//! A sandbox's network and the gateway that is all there is beyond it.
+//!
+//! ```text
+//!   sandbox's namespace            gateway's namespace
+//!   lo                             lo      every address is its own
+//!   eth0 ── default routes ──────► eth0    listeners, names, proxy, observer
+//! ```
+//!
+//! A socket belongs to the namespace that it was made in, for ever. So the sockets are made here, where
+//! their maker is in the gateway, and used elsewhere; nothing inside the sandbox can reach them but by
+//! sending packets. The gateway is held by them alone, and goes when the last of them does.
+//!
+//! It is one operation, because what its parts share are descriptors: the child that makes it holds them
+//! on its stack, and says by [`Gateway::phrase`] which part failed.
+
+use super::op::Outcome;
+use crate::netlink::{Batch, Held, Interface, Netlink, Prefix, Route, Scope, Table, VethPair, redirect_all};
+use crate::observer::{self, Heard, Instruction};
+use crate::raw::{self, CWD, Errno, Result, fd, syscall};
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The most ports that are listened to one by one.
+pub const MOST_PORTS: usize = 64;
+/// Descriptors on one packet to the keeper; [`crate::socket::receive`] takes no more.
+const AT_ONCE: usize = crate::socket::MAX_DESCRIPTORS;
+/// The sockets that every gateway has.
+pub(super) const FIXED_SOCKETS: usize = 4;
+
+/// Connections that wait to be accepted, for each listener.
+const BACKLOG: usize = 1024;
+/// DNS.
+const NAMES: u16 = 53;
+
+/// Loopback is always the first.
+const LOOPBACK: Interface = Interface { index: 1 };
+/// A number that no link has which the kernel makes by itself in a new namespace.
+const LINK: Interface = Interface { index: 100 };
+/// Of an address range that is nobody's; both ends have it.
+const HARDWARE: [u8; 6] = [0x02, 0x66, 0x75, 0x6d, 0x65, 0x68];
+
+/// A part of the work, by the phrase that names it when it fails.
+const PHRASES: [&str; 5] = [
+    "make the gateway's network",
+    "listen in the gateway",
+    "redirect in the gateway",
+    "make the sandbox's network",
+    "join the sandbox to its gateway",
+];
+const NETWORK: usize = 0;
+const LISTEN: usize = 1;
+const REDIRECT: usize = 2;
+const SANDBOX: usize = 3;
+const JOIN: usize = 4;
+
+/// What of the kernel's own behaviour the gateway changes: it answers no echo, and says at once to every
+/// datagram that nobody listens.
+const GATEWAY_SETTINGS: [(&CStr, &[u8]); 4] = [
+    (c"/proc/sys/net/ipv4/icmp_echo_ignore_all", b"1"),
+    (c"/proc/sys/net/ipv6/icmp/echo_ignore_all", b"1"),
+    (c"/proc/sys/net/ipv4/icmp_ratemask", b"0"),
+    (c"/proc/sys/net/ipv6/icmp/ratelimit", b"0"),
+];
+/// A program inside may listen on any port.
+const SANDBOX_SETTINGS: [(&CStr, &[u8]); 1] = [(c"/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0")];
+
+/// How TCP that arrives in the gateway is listened to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listeners {
+    /// One listener for each of these ports; all else is refused by the kernel.
+    Ports(Vec<u16>),
+    /// One listener at this port, to which every other is redirected.
+    Every(u16),
+}
+
+/// An address of each version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    pub version_4: Ipv4Addr,
+    pub version_6: Ipv6Addr,
+}
+
+/// What a gateway is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayShape {
+    pub listeners: Listeners,
+    /// Where a proxy for programs that are told of one listens.
+    pub proxy: SocketAddrV4,
+    /// The sandbox's own.
+    pub inside: Addresses,
+    /// Whom the sandbox takes for its router.
+    pub router: Addresses,
+}
+
+/// How the maker gets into the sandbox's namespace.
+#[derive(Debug)]
+pub(super) enum Sandbox {
+    /// It makes one, of which it is then a member.
+    Fresh,
+    /// A companion makes it, and keeps it as the first of its products.
+    Of(Arc<Outcome>),
+}
+
+/// The operation: makes the gateway in the current network namespace (in a new one, where the sandbox's
+/// is made by a companion), and joins the sandbox's to it.
+///
+/// The sockets come in this order: names over UDP, names over TCP, the proxy, the observer, then the
+/// listeners as [`Listeners`] has them.
+#[derive(Debug)]
+pub struct Gateway {
+    shape: GatewayShape,
+    filter: Vec<Instruction>,
+    sandbox: Sandbox,
+    /// The socket, and the tag, that the descriptors are sent with; otherwise they are kept as products.
+    through: Option<(OwnedFd, u8)>,
+    part: AtomicUsize,
+}
+
+/// Sockets on their way to the keeper.
+struct Parcel<'a> {
+    gateway: &'a Gateway,
+    keep: &'a dyn Fn(RawFd),
+    waiting: [Option<Held>; AT_ONCE],
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// To be made by the sandbox's own first process, which is in a new network namespace that becomes the
+    /// gateway's, and moves to another that it makes. The descriptors are sent through `socket`.
+    pub fn by_child(shape: GatewayShape, socket: OwnedFd, tag: u8) -> Self {
+        Self::new(shape, Sandbox::Fresh, Some((socket, tag)))
+    }
+
+    pub(super) fn beside(shape: GatewayShape, sandbox: Arc<Outcome>) -> Self {
+        Self::new(shape, Sandbox::Of(sandbox), None)
+    }
+
+    fn new(shape: GatewayShape, sandbox: Sandbox, through: Option<(OwnedFd, u8)>) -> Self {
+        let heard = match &shape.listeners {
+            Listeners::Ports(ports) => ports.iter().copied().chain([NAMES]).collect(),
+            Listeners::Every(_) => Vec::new(),
+        };
+        let filter = match &shape.listeners {
+            Listeners::Ports(_) => observer::filter(Heard::Ports(&heard), shape.proxy),
+            Listeners::Every(_) => observer::filter(Heard::Every, shape.proxy),
+        };
+        Self { shape, filter, sandbox, through, part: AtomicUsize::new(NETWORK) }
+    }
+
+    /// Names the part that is being made, or that failed.
+    pub(super) fn phrase(&self) -> &'static str {
+        PHRASES.get(self.part.load(Ordering::Acquire)).copied().unwrap_or("make the gateway")
+    }
+
+    /// Runs in the child: kernel calls only.
+    pub(super) fn make(&self, keep: &dyn Fn(RawFd)) -> Result<()> {
+        let part = |part| self.part.store(part, Ordering::Release);
+        part(NETWORK);
+        if let Sandbox::Of(_) = self.sandbox {
+            new_network()?;
+        }
+        let outer = Netlink::route()?;
+        outer.apply(everything_is_local())?;
+        GATEWAY_SETTINGS.iter().try_for_each(set)?;
+        part(LISTEN);
+        self.listen(keep)?;
+        part(REDIRECT);
+        if let Listeners::Every(port) = self.shape.listeners {
+            redirect_all(port, &[NAMES], (*self.shape.proxy.ip(), self.shape.proxy.port()))?;
+        }
+        part(SANDBOX);
+        let gateway = Held(raw::open(CWD, c"/proc/self/ns/net", libc::O_RDONLY | libc::O_CLOEXEC, 0)?);
+        match &self.sandbox {
+            Sandbox::Fresh => new_network()?,
+            Sandbox::Of(maker) => enter(maker.await_first().ok_or(Errno(libc::ECHILD))?)?,
+        }
+        SANDBOX_SETTINGS.iter().try_for_each(set)?;
+        part(JOIN);
+        self.join(&outer, &gateway)
+    }
+
+    fn listen(&self, keep: &dyn Fn(RawFd)) -> Result<()> {
+        let mut parcel = Parcel { gateway: self, keep, waiting: [const { None }; AT_ONCE] };
+        let any = Ipv6Addr::UNSPECIFIED;
+        parcel.add(names()?)?;
+        parcel.add(listener(any, NAMES)?)?;
+        parcel.add(listener(self.shape.proxy.ip().to_ipv6_mapped(), self.shape.proxy.port())?)?;
+        parcel.add(self.observer()?)?;
+        match &self.shape.listeners {
+            Listeners::Ports(ports) => {
+                for port in ports {
+                    parcel.add(listener(any, *port)?)?;
+                }
+            }
+            Listeners::Every(port) => parcel.add(listener(any, *port)?)?,
+        }
+        parcel.send()
+    }
+
+    /// Hears of no packet before its filter is there.
+    fn observer(&self) -> Result<Held> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let socket = socket(libc::AF_PACKET, kind)?;
+        let program = libc::sock_fprog {
+            len: self.filter.len() as u16,
+            filter: self.filter.as_ptr().cast_mut().cast(),
+        };
+        option(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        option(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1_i32)?;
+        // SAFETY: all-zero is a valid address of that family.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        let words = [fd(socket.0), std::ptr::from_ref(&address) as usize, size_of_val(&address), 0, 0, 0];
+        // SAFETY: `address` is live and only read.
+        unsafe { syscall(libc::SYS_bind, words) }?;
+        Ok(socket)
+    }
+
+    /// The pair of links; from inside the sandbox's namespace.
+    fn join(&self, outer: &Netlink, gateway: &Held) -> Result<()> {
+        let inner = Netlink::route()?;
+        let GatewayShape { inside, router, .. } = &self.shape;
+        let mut batch = Batch::new();
+        batch.up(LOOPBACK);
+        batch.veth(&VethPair { name: c"eth0", interface: LINK, hardware: HARDWARE, peer: gateway.0 });
+        batch.no_own_address(LINK);
+        inner.apply(batch)?;
+        let mut batch = Batch::new();
+        batch.no_own_address(LINK);
+        batch.up(LINK);
+        for to in inside.hosts() {
+            batch.route(&Route { to, interface: LINK, scope: Scope::Link, table: Table::Local });
+        }
+        outer.apply(batch)?;
+        let mut batch = Batch::new();
+        batch.up(LINK);
+        for own in inside.hosts() {
+            batch.address(LINK, own);
+        }
+        for (to, router) in EVERYWHERE.into_iter().zip(router.hosts()) {
+            let scope = Scope::Through(router.address);
+            batch.route(&Route { to, interface: LINK, scope, table: Table::Main });
+        }
+        inner.apply(batch)?;
+        outer.await_carrier(LINK)
+    }
+}
+
+// === impl Parcel ===
+
+impl Parcel<'_> {
+    fn add(&mut self, socket: Held) -> Result<()> {
+        if self.gateway.through.is_none() {
+            (self.keep)(socket.give());
+            return Ok(());
+        }
+        if self.waiting.iter().all(Option::is_some) {
+            self.send()?;
+        }
+        if let Some(place) = self.waiting.iter_mut().find(|place| place.is_none()) {
+            *place = Some(socket);
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, and closes it here.
+    fn send(&mut self) -> Result<()> {
+        let Some((through, tag)) = &self.gateway.through else { return Ok(()) };
+        let mut numbers = [-1; AT_ONCE];
+        let mut count = 0;
+        for (number, held) in numbers.iter_mut().zip(self.waiting.iter().flatten()) {
+            *number = held.0;
+            count += 1;
+        }
+        raw::send_all(through.as_raw_fd(), numbers.get(..count).unwrap_or(&[]), *tag)?;
+        self.waiting = [const { None }; AT_ONCE];
+        Ok(())
+    }
+}
+
+// === impl Addresses ===
+
+impl Addresses {
+    /// Each as the prefix that holds it alone.
+    fn hosts(self) -> [Prefix; 2] {
+        [
+            Prefix { address: IpAddr::V4(self.version_4), bits: 32 },
+            Prefix { address: IpAddr::V6(self.version_6), bits: 128 },
+        ]
+    }
+}
+
+/// Every address there is, of both versions.
+const EVERYWHERE: [Prefix; 2] = [
+    Prefix { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bits: 0 },
+    Prefix { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), bits: 0 },
+];
+
+/// Not in `libc` for this target.
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const IPV6_FREEBIND: i32 = 78;
+
+fn everything_is_local() -> Batch {
+    let mut batch = Batch::new();
+    batch.up(LOOPBACK);
+    for to in EVERYWHERE {
+        batch.route(&Route { to, interface: LOOPBACK, scope: Scope::Here, table: Table::Local });
+    }
+    batch
+}
+
+fn new_network() -> Result<()> {
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_unshare, [libc::CLONE_NEWNET as usize, 0, 0, 0, 0, 0]) }.map(drop)
+}
+
+fn enter(namespace: RawFd) -> Result<()> {
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_setns, [fd(namespace), libc::CLONE_NEWNET as usize, 0, 0, 0, 0]) }.map(drop)
+}
+
+/// These files are those of the namespace of whoever opens them.
+fn set((path, value): &(&CStr, &[u8])) -> Result<()> {
+    let file = Held(raw::open(CWD, path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?);
+    raw::write_all(file.0, value)
+}
+
+fn socket(family: i32, kind: i32) -> Result<Held> {
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_socket, [family as usize, kind as usize, 0, 0, 0, 0]) }
+        .map(|made| Held(raw::to_fd(made)))
+}
+
+fn option<T>(socket: &Held, level: i32, name: i32, value: &T) -> Result<()> {
+    let pointer = std::ptr::from_ref(value) as usize;
+    let words = [fd(socket.0), level as usize, name as usize, pointer, size_of::<T>(), 0];
+    // SAFETY: `value` is live and only read, for its own size; callers pass what the option takes.
+    unsafe { syscall(libc::SYS_setsockopt, words) }.map(drop)
+}
+
+/// A socket of both versions of IP, bound.
+fn bound(kind: i32, address: Ipv6Addr, port: u16) -> Result<Held> {
+    let socket = socket(libc::AF_INET6, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
+    option(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &0_i32)?;
+    // A listener at one address may stand beside one at all of them; nobody else can bind here.
+    option(&socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, &1_i32)?;
+    let address = libc::sockaddr_in6 {
+        sin6_family: libc::AF_INET6 as u16,
+        sin6_port: port.to_be(),
+        sin6_flowinfo: 0,
+        sin6_addr: libc::in6_addr { s6_addr: address.octets() },
+        sin6_scope_id: 0,
+    };
+    let words = [fd(socket.0), std::ptr::from_ref(&address) as usize, size_of_val(&address), 0, 0, 0];
+    // SAFETY: `address` is live and only read.
+    unsafe { syscall(libc::SYS_bind, words) }?;
+    Ok(socket)
+}
+
+fn listener(address: Ipv6Addr, port: u16) -> Result<Held> {
+    let socket = bound(libc::SOCK_STREAM, address, port)?;
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_listen, [fd(socket.0), BACKLOG, 0, 0, 0, 0]) }?;
+    Ok(socket)
+}
+
+/// DNS over UDP: tells to which address a question went, and may answer from there.
+fn names() -> Result<Held> {
+    let socket = bound(libc::SOCK_DGRAM, Ipv6Addr::UNSPECIFIED, NAMES)?;
+    option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1_i32)?;
+    option(&socket, libc::IPPROTO_IPV6, IPV6_FREEBIND, &1_i32)?;
+    Ok(socket)
+}
