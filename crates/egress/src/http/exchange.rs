@@ -82,6 +82,12 @@ pub(crate) struct Turn<'a, W> {
     pub(crate) tally: &'a Tally,
 }
 
+/// The client: where its request's body comes from, and where its answer goes.
+struct Ends<'a, S, C> {
+    source: &'a mut S,
+    client: &'a mut C,
+}
+
 /// Counts what leaves, and looks for placeholders in it.
 struct Outward<'a, W>(&'a Turn<'a, W>, Filter);
 
@@ -125,7 +131,9 @@ impl<W: Wall> Forward<W> {
         };
         let tally = Tally::default();
         let turn = Turn { wall: self.wall(), cleared: &cleared, tally: &tally };
-        let carried = self.carry(&turn, &mut ask, source, client).await;
+        let mut ends = Ends { source, client };
+        let carried = self.carry(&turn, &mut ask, &mut ends).await;
+        let client = ends.client;
         let left = match &carried {
             Ok(()) => Left::Answered,
             Err(failure) => self.fail(&ask, failure, &tally, client).await,
@@ -172,11 +180,10 @@ impl<W: Wall> Forward<W> {
         &self,
         turn: &Turn<'_, W>,
         ask: &mut Ask,
-        source: &mut S,
-        client: &mut C,
+        ends: &mut Ends<'_, S, C>,
     ) -> Result<(), Failure> {
         if let Some(link) = self.pool().take(&ask.identity, ask.http2).await {
-            let carried = self.over(turn, link, ask, source, client).await;
+            let carried = self.over(turn, link, ask, ends).await;
             let again = matches!(&carried, Err(Failure::Fault(Fault::NoAnswer | Fault::Broken(_))))
                 && turn.tally.status.get().is_none()
                 && ask.can_be_sent_again();
@@ -185,7 +192,7 @@ impl<W: Wall> Forward<W> {
             }
         }
         let link = self.connect(turn.cleared, ask.http2).await?;
-        self.over(turn, link, ask, source, client).await
+        self.over(turn, link, ask, ends).await
     }
 
     /// A new connection to where something was cleared to.
@@ -204,8 +211,7 @@ impl<W: Wall> Forward<W> {
         turn: &Turn<'_, W>,
         link: Link,
         ask: &mut Ask,
-        source: &mut S,
-        client: &mut C,
+        ends: &mut Ends<'_, S, C>,
     ) -> Result<(), Failure> {
         let about = match &link {
             Link::One(one) => one.about,
@@ -213,10 +219,10 @@ impl<W: Wall> Forward<W> {
         };
         turn.tally.address.set(about.address);
         self.ready(turn, ask, &about)?;
-        client.proceed().await.map_err(Failure::Client)?;
+        ends.client.proceed().await.map_err(Failure::Client)?;
         let carried = match link {
-            Link::One(one) => self.over_one(turn, one, ask, source, client).await,
-            Link::Two(two) => self.over_two(turn, two, ask, source, client).await,
+            Link::One(one) => self.over_one(turn, one, ask, ends).await,
+            Link::Two(two) => self.over_two(turn, two, ask, ends).await,
         };
         carried.map_err(|failure| failure.explained(&about, turn.tally))
     }
@@ -233,12 +239,11 @@ impl<W: Wall> Forward<W> {
         turn: &Turn<'_, W>,
         mut one: Box<One>,
         ask: &Ask,
-        source: &mut S,
-        client: &mut C,
+        ends: &mut Ends<'_, S, C>,
     ) -> Result<(), Failure> {
-        one.ask(&ask.method, ask.target(), &ask.identity.authority(), &ask.fields, ask.length);
+        one.ask(ask);
         let (mut reply, writer) = one.halves();
-        converse(turn, &ask.method, (source, writer), (&mut reply, client)).await?;
+        converse(turn, &ask.method, (&mut *ends.source, writer), (&mut reply, &mut *ends.client)).await?;
         if turn.tally.sent.get() && reply.is_reusable() {
             self.pool().keep_one(&ask.identity, one);
         }
@@ -250,12 +255,12 @@ impl<W: Wall> Forward<W> {
         turn: &Turn<'_, W>,
         two: Two,
         ask: &Ask,
-        source: &mut S,
-        client: &mut C,
+        ends: &mut Ends<'_, S, C>,
     ) -> Result<(), Failure> {
         match http2::send(two, ask).await {
             Ok((mut sink, mut reply)) => {
-                converse(turn, &ask.method, (source, &mut sink), (&mut reply, client)).await
+                converse(turn, &ask.method, (&mut *ends.source, &mut sink), (&mut reply, &mut *ends.client))
+                    .await
             }
             Err(broken) => {
                 self.pool().forget_twos(&ask.identity);
@@ -433,7 +438,7 @@ impl Failure {
             ) if about.asked_for_certificate && tally.status.get().is_none() => {
                 Self::Fault(Fault::ClientCertificate)
             }
-            other => other,
+            other @ (Self::Denied(_) | Self::Fault(_) | Self::Client(_)) => other,
         }
     }
 }

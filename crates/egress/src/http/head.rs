@@ -111,8 +111,11 @@ pub(crate) fn trailers(bytes: &[u8]) -> Result<Option<(HeaderMap, usize)>, HeadF
     Ok(Some((fields(text)?, end)))
 }
 
+/// The first line, the fields, and the length of all.
+type Lines<'a> = (&'a [u8], HeaderMap, usize);
+
 /// Splits a head into its first line and its fields.
-fn lines(bytes: &[u8]) -> Result<Option<(&[u8], HeaderMap, usize)>, HeadFlaw> {
+fn lines(bytes: &[u8]) -> Result<Option<Lines<'_>>, HeadFlaw> {
     let Some(end) = end_of_head(bytes)? else { return Ok(None) };
     let text = bytes.get(..end).unwrap_or_default();
     let first = text.iter().position(|byte| *byte == b'\r').unwrap_or(end);

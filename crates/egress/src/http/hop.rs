@@ -79,10 +79,11 @@ pub(crate) fn strip_trailers(fields: &mut HeaderMap) {
 pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     use http::header::COOKIE;
     let pieces: Vec<&[u8]> = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    if pieces.len() > 1 {
-        if let Ok(whole) = HeaderValue::from_bytes(&pieces.join(&b"; "[..])) {
-            fields.insert(COOKIE, whole);
-        }
+    let whole = HeaderValue::from_bytes(&pieces.join(&b"; "[..]));
+    if pieces.len() > 1
+        && let Ok(whole) = whole
+    {
+        fields.insert(COOKIE, whole);
     }
 }
 

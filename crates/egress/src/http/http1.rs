@@ -118,7 +118,6 @@ pub(crate) async fn serve<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut>(
 impl<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut> Connection<'_, W, S> {
     /// Judges one request, carries it, and says what comes next.
     async fn request(&mut self, head: RequestHead) -> Then {
-        let form = Form::of(&head.fields);
         let length = match Length::of_request(&head) {
             Ok(length) => length,
             Err(why) => return self.malformed(&head, why).await,
@@ -149,7 +148,7 @@ impl<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut> Connection<'_, W, S> {
         };
         let closes = hop::wants_close(&head);
         let version = head.version;
-        let ask = self.ask(head, target, method, length, form);
+        let ask = self.ask(head, target, method, length);
         self.reader.expect(length);
         let method = ask.method.clone();
         let writer = &mut self.writer;
@@ -170,7 +169,8 @@ impl<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut> Connection<'_, W, S> {
         }
     }
 
-    fn ask(&self, head: RequestHead, target: Target, method: Method, length: Length, form: Form) -> Ask {
+    fn ask(&self, head: RequestHead, target: Target, method: Method, length: Length) -> Ask {
+        let form = Form::of(&head.fields);
         let mut fields = head.fields;
         hop::strip_request(&mut fields);
         fields.remove(EXPECT);

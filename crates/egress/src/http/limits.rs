@@ -51,3 +51,6 @@ pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// What is kept for a stream that can not be sent yet.
 pub(crate) const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// A client that leaves so soon after its handshake, without a word, did not like the certificate.
+pub(crate) const SECOND_THOUGHT: Duration = Duration::from_secs(1);

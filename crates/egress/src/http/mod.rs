@@ -38,13 +38,15 @@ pub use http1::Served;
 pub use prefixed::{Cut, Prefixed};
 pub use target::Place;
 
-use crate::tls::Servers;
-use crate::wall::{Via, Wall};
+use crate::tls::{NotOpened, Opener, Servers, server};
+use crate::wall::{Asked, Via, Wall};
 use bytes::Bytes;
+use fumehood_model::egress::{Denial, Identity};
 use pool::Pool;
 use std::fmt;
 use std::rc::Rc;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 /// What carries requests: a wall, what is believed of servers, and the connections to them. Cheap to
 /// clone; everything is on one thread, and inside of a [`tokio::task::LocalSet`].
@@ -82,6 +84,44 @@ impl<W: Wall> Forward<W> {
         }
         let (stream, first) = stream.into_parts();
         http1::serve(self, stream, first, place, via).await
+    }
+
+    /// Opens a connection of TLS, and serves what is inside. `first` are bytes of it that were read
+    /// already. What can not be opened is recorded as refused.
+    pub async fn serve_tls<S: AsyncRead + AsyncWrite + Unpin + Cut>(
+        &self,
+        opener: &Opener,
+        (stream, first): (S, Bytes),
+        identity: Identity,
+        via: Via,
+    ) {
+        let refuse = async |denial| {
+            let asked = Asked { identity: &identity, request: None, via };
+            self.wall().refuse(asked, denial).await;
+        };
+        let tls = match opener.open(Prefixed::new(stream, first), &identity).await {
+            Ok(tls) => tls,
+            Err(NotOpened::Denied(denial)) => return refuse(denial).await,
+            Err(NotOpened::Leaf(_)) => return refuse(Denial::NotInspected).await,
+            Err(NotOpened::Broken(_)) => return,
+        };
+        let opened = Instant::now();
+        let mut tls = Prefixed::new(tls, Bytes::new());
+        // Some clients look at a certificate only once the handshake is over, and leave.
+        match tls.first_bytes().await {
+            Ok(true) => {}
+            Ok(false) if opened.elapsed() > limits::SECOND_THOUGHT => return,
+            Ok(false) => return refuse(Denial::NotOpened).await,
+            Err(error) => {
+                if let Some(denial) = server::not_believed(&error) {
+                    refuse(denial).await;
+                }
+                return;
+            }
+        }
+        let (tls, first) = tls.into_parts();
+        // Boxed: the state of an opened connection is large, and most of it is of this call.
+        Box::pin(self.serve(tls, first, &Place::Fixed(identity), via)).await;
     }
 
     pub(crate) fn wall(&self) -> &W {

@@ -34,10 +34,8 @@ struct Kept<T> {
 impl Pool {
     /// A connection that can be used at once.
     pub(crate) async fn take(&self, identity: &Identity, client_speaks_http2: bool) -> Option<Link> {
-        if client_speaks_http2 {
-            if let Some(two) = self.two(identity) {
-                return Some(Link::Two(two));
-            }
+        if client_speaks_http2 && let Some(two) = self.two(identity) {
+            return Some(Link::Two(two));
         }
         loop {
             let mut one = self.0.borrow_mut().take_one(identity, client_speaks_http2)?;

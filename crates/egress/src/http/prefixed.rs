@@ -62,6 +62,17 @@ impl<S> Prefixed<S> {
 }
 
 impl<S: AsyncRead + Unpin> Prefixed<S> {
+    /// Waits for the first bytes. Whether any came before the end.
+    pub(crate) async fn first_bytes(&mut self) -> io::Result<bool> {
+        if self.first.is_empty() {
+            let mut seen = BytesMut::with_capacity(limits::BLOCK_BYTES / 4);
+            let read = timeout(limits::KEEP_ALIVE, self.stream.read_buf(&mut seen)).await;
+            read.unwrap_or(Ok(0))?;
+            self.first = seen.freeze();
+        }
+        Ok(!self.first.is_empty())
+    }
+
     /// Reads on until it is clear whether the stream begins with these bytes. Errors show later.
     pub(crate) async fn begins_with(&mut self, bytes: &[u8]) -> bool {
         let decided = |seen: &[u8]| !bytes.starts_with(seen) || seen.len() >= bytes.len();

@@ -1,6 +1,7 @@
 //! Connections to servers: made for something cleared, certified, and kept for a while.
 
 use super::answer::Fault;
+use super::exchange::Ask;
 use super::flow::{Broken, Frame, Source};
 use super::framing::Length;
 use super::head::{ResponseHead, Version};
@@ -133,22 +134,16 @@ async fn two(io: Io, about: About) -> Result<Link, Fault> {
 
 impl One {
     /// Holds a request's head. It is sent with the first of its body, or the flush.
-    pub(crate) fn ask(
-        &mut self,
-        method: &Method,
-        target: &str,
-        authority: &str,
-        fields: &HeaderMap,
-        length: Length,
-    ) {
+    pub(crate) fn ask(&mut self, ask: &Ask) {
+        let authority = ask.identity.authority();
         let line = [
-            method.as_str().as_bytes(),
+            ask.method.as_str().as_bytes(),
             b" ",
-            target.as_bytes(),
+            ask.target().as_bytes(),
             b" HTTP/1.1\r\nhost: ",
             authority.as_bytes(),
         ];
-        self.writer.head(&line, fields, length);
+        self.writer.head(&line, &ask.fields, ask.length);
     }
 
     pub(crate) fn halves(&mut self) -> (ReplyOne<'_>, &mut Writer<WriteHalf<Io>>) {

@@ -62,8 +62,7 @@ async fn carry<W: Wall, R: AsyncRead + Unpin, K: AsyncWrite + Unpin>(
     forward.ready(turn, ask, &about)?;
     ask.fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     ask.fields.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    let (method, authority) = (ask.method.clone(), ask.identity.authority());
-    one.ask(&method, ask.target(), &authority, &ask.fields, Length::None);
+    one.ask(ask);
     let answered = tokio::select! {
         answered = upgrade(turn, ask, &mut one, client) => answered,
         () = reader.gone() => Err(Failure::Client(Broken::Closed)),

@@ -99,11 +99,11 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         loop {
             // Only an end of line can complete a head, and only too many bytes can end it otherwise.
             let fresh = self.buffer.get(looked_at..).unwrap_or_default();
-            if looked_at == 0 || fresh.contains(&b'\n') || self.buffer.len() >= limits::HEAD_BYTES {
-                if let Some((head, length)) = parse(&self.buffer).map_err(NoHead::Flaw)? {
-                    let _ = self.buffer.split_to(length);
-                    return Ok(Some(head));
-                }
+            let is_worth_it =
+                looked_at == 0 || fresh.contains(&b'\n') || self.buffer.len() >= limits::HEAD_BYTES;
+            if is_worth_it && let Some((head, length)) = parse(&self.buffer).map_err(NoHead::Flaw)? {
+                let _ = self.buffer.split_to(length);
+                return Ok(Some(head));
             }
             looked_at = self.buffer.len();
             match timeout_at(deadline, self.fill()).await {

@@ -25,10 +25,12 @@ use tokio_rustls::client::TlsStream;
 pub struct Servers {
     authorities: Vec<Authority>,
     system: OnceCell<Result<RootCertStore, String>>,
-    /// By which of `authorities` count, and whether HTTP/2 is offered.
-    configs: RefCell<HashMap<(Vec<usize>, Offer), Arc<ClientConfig>>>,
+    configs: RefCell<HashMap<Case, Arc<ClientConfig>>>,
     asked: Arc<Asked>,
 }
+
+/// Which of the authorities count for a host, and whether HTTP/2 is offered.
+type Case = (Vec<usize>, Offer);
 
 /// What a client of ours can speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

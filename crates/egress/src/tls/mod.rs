@@ -4,9 +4,18 @@
 //!
 //! **Invariant:** no setting turns the verification of a server off.
 
+pub mod ca;
 pub mod client;
+pub mod jks;
+pub mod server;
+pub mod trust;
 
+#[cfg(test)]
+mod tests;
+
+pub use ca::{Ca, CaError};
 pub use client::{Servers, TlsFault};
+pub use server::{NotOpened, Opener};
 
 use rustls::crypto::CryptoProvider;
 use std::sync::{Arc, LazyLock};

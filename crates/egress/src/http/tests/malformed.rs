@@ -151,12 +151,9 @@ fn read_all(bytes: &[u8], step: usize) -> Vec<String> {
             }
         };
         let mut body = Vec::new();
-        let length = match Length::of_request(&head) {
-            Ok(length) => length,
-            Err(_) => {
-                out.push("refused".to_owned());
-                return out;
-            }
+        let Ok(length) = Length::of_request(&head) else {
+            out.push("refused".to_owned());
+            return out;
         };
         let mut chunks = Chunks::new();
         loop {
@@ -164,10 +161,10 @@ fn read_all(bytes: &[u8], step: usize) -> Vec<String> {
                 Length::None => break,
                 Length::UntilClose => unreachable!(),
                 Length::Known(length) => {
-                    let missing = length as usize - body.len();
+                    let missing = usize::try_from(length).unwrap() - body.len();
                     let most = missing.min(buffer.len());
                     body.extend_from_slice(&buffer.split_to(most));
-                    if body.len() as u64 == length {
+                    if body.len() == usize::try_from(length).unwrap() {
                         break;
                     }
                 }
@@ -225,7 +222,7 @@ proptest! {
     fn an_accepted_head_reads_back(bytes in pieces()) {
         if let Ok(Some((head, length))) = RequestHead::parse(&bytes) {
             prop_assert!(length <= bytes.len());
-            let mut again = format!("{} {} HTTP/1.{}\r\n", head.method, head.target, u8::from(head.version == crate::http::head::Version::Http11)).into_bytes();
+            let mut again = format!("{} {} HTTP/1.{}\r\n", head.method, head.target, u8::from(head.version == head::Version::Http11)).into_bytes();
             for (name, value) in &head.fields {
                 again.extend_from_slice(name.as_str().as_bytes());
                 again.extend_from_slice(b": ");
@@ -244,13 +241,13 @@ proptest! {
     fn the_host_is_the_one_that_was_dialled(host in "[a-zA-Z0-9.:@\\[\\]%-]{0,24}") {
         let identity = identity("http://api.example.com");
         let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        if let Ok(Some((head, _))) = RequestHead::parse(head.as_bytes()) {
-            if let Ok(target) = Place::Fixed(identity.clone()).target(&head) {
-                prop_assert_eq!(target.identity, identity);
-                let host = host.to_ascii_lowercase();
-                let host = host.strip_suffix(":80").unwrap_or(&host);
-                prop_assert_eq!(host.trim_end_matches('.'), "api.example.com");
-            }
+        if let Ok(Some((head, _))) = RequestHead::parse(head.as_bytes())
+            && let Ok(target) = Place::Fixed(identity.clone()).target(&head)
+        {
+            prop_assert_eq!(target.identity, identity);
+            let host = host.to_ascii_lowercase();
+            let host = host.strip_suffix(":80").unwrap_or(&host);
+            prop_assert_eq!(host.trim_end_matches('.'), "api.example.com");
         }
     }
 }

@@ -3,14 +3,18 @@
 
 mod http1;
 mod malformed;
+mod opened;
 
 use super::*;
 use crate::wall::{Asked, Cleared, DialError, Dialled, End};
 use fumehood_model::egress::{Ask as Question, Denial, Egress, Identity, Reach, Rule, Table};
+use rustls::ServerConfig;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 /// A wall with real rules and one server behind it.
 #[derive(Clone)]
@@ -125,32 +129,56 @@ pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
 /// What a scripted server does with each connection: reads until its input holds `until`, then
 /// writes `say`, as often as given; then closes.
 pub(super) async fn server(script: Vec<(&'static str, &'static str)>) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
+    server_of(script, None).await
+}
+
+/// The same, over TLS where a configuration is given.
+pub(super) async fn server_of(
+    script: Vec<(&'static str, &'static str)>,
+    tls: Option<Arc<ServerConfig>>,
+) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let seen = Rc::new(RefCell::new(Vec::new()));
     let all = Rc::clone(&seen);
     tokio::task::spawn_local(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let (script, all) = (script.clone(), Rc::clone(&all));
+        while let Ok((stream, _)) = listener.accept().await {
+            let (script, all, tls) = (script.clone(), Rc::clone(&all), tls.clone());
             tokio::task::spawn_local(async move {
-                for (until, say) in script {
-                    let mut got = Vec::new();
-                    while !String::from_utf8_lossy(&got).contains(until) {
-                        let mut byte = [0; 1];
-                        match stream.read(&mut byte).await {
-                            Ok(1) => got.push(byte[0]),
-                            _ => return,
+                match tls {
+                    None => play(stream, script, all).await,
+                    Some(tls) => {
+                        if let Ok(stream) = TlsAcceptor::from(tls).accept(stream).await {
+                            play(stream, script, all).await;
                         }
-                        all.borrow_mut().push(byte[0]);
-                    }
-                    if stream.write_all(say.as_bytes()).await.is_err() {
-                        return;
                     }
                 }
             });
         }
     });
     (address, seen)
+}
+
+async fn play<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    script: Vec<(&'static str, &'static str)>,
+    all: Rc<RefCell<Vec<u8>>>,
+) {
+    for (until, say) in script {
+        let mut got = Vec::new();
+        while !String::from_utf8_lossy(&got).contains(until) {
+            let mut byte = [0; 1];
+            match stream.read(&mut byte).await {
+                Ok(1) => got.push(byte[0]),
+                _ => return,
+            }
+            all.borrow_mut().push(byte[0]);
+        }
+        if stream.write_all(say.as_bytes()).await.is_err() || stream.flush().await.is_err() {
+            return;
+        }
+    }
+    let _ = stream.shutdown().await;
 }
 
 /// A client's end of a connection that is served.
@@ -182,12 +210,13 @@ pub(super) fn identity(url: &str) -> Identity {
 }
 
 /// Sends, and reads until the other side closes or nothing more comes.
-pub(super) async fn talk(stream: &mut TcpStream, say: &[u8]) -> String {
+pub(super) async fn talk<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, say: &[u8]) -> String {
     stream.write_all(say).await.unwrap();
+    stream.flush().await.unwrap();
     listen(stream).await
 }
 
-pub(super) async fn listen(stream: &mut TcpStream) -> String {
+pub(super) async fn listen<S: AsyncRead + Unpin>(stream: &mut S) -> String {
     let mut got = Vec::new();
     let patience = std::time::Duration::from_millis(300);
     while let Ok(Ok(1..)) = tokio::time::timeout(patience, stream.read_buf(&mut got)).await {}
