@@ -27,6 +27,7 @@ mod line;
 pub mod names;
 mod observe;
 pub mod proxy;
+mod readers;
 pub mod record;
 mod run;
 pub mod sockets;

@@ -73,7 +73,8 @@ pub fn run(
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
     let network = egress::prepare(&mut request, &id);
     let mut attempt = Attempt { backend, state, request: &request, id, enforcement: Enforcement::default() };
-    let finished = network.and_then(|network| attempt.go(network, tell)).unwrap_or_else(Finished::not_started);
+    let finished =
+        network.and_then(|network| attempt.go(network, tell)).unwrap_or_else(Finished::not_started);
     let Attempt { id, enforcement, .. } = attempt;
     finished.report(id, request.choice.clone(), enforcement)
 }
@@ -93,7 +94,8 @@ pub fn explain(
 impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
     fn go(&mut self, network: Option<Prepared>, tell: Tell<'_>) -> Result<Finished, Ending> {
-        let mut places = Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
+        let mut places =
+            Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
         let (files, config) = network.map(Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {

@@ -2,9 +2,10 @@
 
 use fumehood_backend::gateway::Gateway;
 use fumehood_egress::record::Intake;
+use fumehood_egress::sockets::{Attempt, Observer, Sockets, Transport};
 use fumehood_sys::landlock::{self, Access, Ruleset};
 use fumehood_sys::process::{self, Forked};
-use fumehood_sys::{confine, host, socket};
+use fumehood_sys::{confine, host, observer, socket};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -13,8 +14,14 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 const USER: u32 = 0x6fff_ffff;
 
 /// What the gate reads of the host's files: how names are resolved, and whose certificates are believed.
-const READABLE: [&str; 6] =
-    ["/etc", "/usr/share", "/usr/lib/ssl", "/usr/local/share", "/run/systemd/resolve", "/var/lib/ca-certificates"];
+const READABLE: [&str; 6] = [
+    "/etc",
+    "/usr/share",
+    "/usr/lib/ssl",
+    "/usr/local/share",
+    "/run/systemd/resolve",
+    "/var/lib/ca-certificates",
+];
 
 /// What a gate is made of, before there is one.
 #[derive(Debug)]
@@ -75,8 +82,31 @@ impl Gate {
         confine::die_with(parent)?;
         confine::restrict(&ruleset()?)?;
         let Self { gateway, config } = self;
-        fumehood_egress::run(config, gateway.into(), keeper)
+        fumehood_egress::run(config, sockets(gateway), keeper).map_err(io::Error::other)
     }
+}
+
+/// The gateway's sockets, in the gate's words.
+fn sockets(gateway: Gateway) -> Sockets {
+    let Gateway { listeners, any, names_udp, names_tcp, proxy, observer } = gateway;
+    Sockets {
+        listeners: listeners.into_iter().map(|(_, listener)| listener).collect(),
+        redirected: any,
+        names_udp,
+        names_tcp,
+        proxy,
+        observer: Some(Observer { socket: observer, read: attempt }),
+    }
+}
+
+/// What the first bytes of a refused packet say.
+fn attempt(packet: &[u8]) -> Option<Attempt> {
+    let found = observer::attempt(packet)?;
+    let protocol = match found.protocol {
+        observer::Protocol::Tcp => Transport::Tcp,
+        observer::Protocol::Udp => Transport::Udp,
+    };
+    Some(Attempt { protocol, to: found.to })
 }
 
 /// It reads a few folders, and writes nothing.

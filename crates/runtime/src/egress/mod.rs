@@ -12,8 +12,8 @@
 //! **Invariant:** an answer goes to the gate only after what it told stands in the record.
 
 mod gate;
-mod prepare;
 pub(crate) mod ports;
+mod prepare;
 pub(crate) mod secrets;
 
 pub(crate) use gate::Gate;
