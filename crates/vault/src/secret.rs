@@ -23,9 +23,7 @@ pub struct SecretName(String);
 
 /// A text that is no name of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a secret's name is a letter or `_`, then letters, digits and `_`, as in `GITHUB_TOKEN`; 128 at most"
-)]
+#[error("a secret's name is a letter or `_`, then letters, digits, `_`, as in `GITHUB_TOKEN`; at most 128")]
 pub struct BadSecretName;
 
 /// The value of a credential, and until when it is good.
