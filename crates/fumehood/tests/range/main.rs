@@ -27,6 +27,8 @@
 #[path = "../it/both_callers.rs"]
 mod both_callers;
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 #[path = "../it/lab.rs"]
@@ -35,10 +37,10 @@ mod lab;
 #[cfg(test)]
 mod log;
 #[cfg(test)]
+mod probes;
+#[cfg(test)]
 mod range;
 #[cfg(test)]
 mod servers;
-#[cfg(test)]
-mod cases;
 #[cfg(test)]
 mod stand;

@@ -14,9 +14,6 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The name server's address.
-pub(crate) const RESOLVER: &str = "192.0.2.53";
-
 /// A running range.
 #[derive(Debug)]
 pub(crate) struct Range {
@@ -77,9 +74,8 @@ impl Range {
         if !lab::am_root() {
             command.args(["--user", "--map-current-user", "--keep-caps"]);
         }
-        command.args(["--net", "--mount", "/usr/bin/python3"]).arg(source("servers/main.py"));
-        command.arg("--folder").arg(folder.path()).arg("--cache").arg(&cache).arg("--kit").arg(kit::python());
-        command.env("PYTHONPYCACHEPREFIX", cache.join("python"));
+        command.args(["--net", "--mount", "/usr/bin/python3", "-B"]).arg(source("servers/main.py"));
+        command.arg(folder.path()).arg(&cache).arg(kit::python());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("`unshare` of util-linux");
         let stdin = child.stdin.take().unwrap();
@@ -186,7 +182,9 @@ impl Range {
         }
         command.args(["--net", "--mount"]);
         if let Some(folder) = inner.get_current_dir() {
-            command.arg("--wdns").arg(folder);
+            let mut word = std::ffi::OsString::from("--wdns=");
+            word.push(folder);
+            command.arg(word);
         }
         command.arg("--").arg(inner.get_program()).args(inner.get_args()).env_clear();
         for (name, value) in inner.get_envs() {

@@ -160,3 +160,90 @@ fn the_kit_is_whole() {
         assert_eq!(seen.ran.code(), 0, "{client}: {}\n{}", seen.ran.told(), seen.log.told());
     }
 }
+
+/// The package tools against the mirrors, each with a home and caches of its own.
+#[test]
+fn package_tools_take_from_the_mirrors() {
+    let stand = Stand::new(Caller::User);
+    stand.range.name("mirror.example.com", &["203.0.113.7", "2001:db8::7"]);
+    stand.range.mirrors("mirror.example.com");
+    let url = "https://mirror.example.com/files";
+    let uv = kit::python().join("bin/uv");
+    let scripts = [
+        (
+            "pip",
+            format!(
+                "/usr/bin/python3 -m pip download -q --no-deps --no-build-isolation --isolated -d pip -i {url}/pypi/simple rangepack && ls pip/*.whl"
+            ),
+        ),
+        (
+            "pip, from source",
+            format!(
+                "/usr/bin/python3 -m pip download -q --no-deps --isolated -d pip --no-binary :all: --no-build-isolation -i {url}/pypi/simple rangepack-source; ls pip/*.tar.gz"
+            ),
+        ),
+        (
+            "uv",
+            format!(
+                "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt {} pip install -q --no-config --python /usr/bin/python3 --target uv --index-url {url}/pypi/simple rangepack && ls uv/rangepack.py",
+                uv.display()
+            ),
+        ),
+        (
+            "npm",
+            format!(
+                "mkdir npm && cd npm && NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt npm install --silent --registry {url}/npm/ rangepack && ls node_modules/rangepack/index.js"
+            ),
+        ),
+        (
+            "apt",
+            format!(
+                "mkdir -p apt/lists/partial apt/cache/archives/partial && echo 'deb [trusted=yes] {url}/apt stable main' > apt/list && : > apt/status && \
+             set -- -o Dir::Etc::SourceList=$PWD/apt/list -o Dir::Etc::SourceParts=- -o Dir::State::Lists=$PWD/apt/lists -o Dir::State::Status=$PWD/apt/status -o Dir::Cache=$PWD/apt/cache \
+             -o Acquire::https::CAInfo=/etc/ssl/certs/ca-certificates.crt -o APT::Sandbox::User= -o Acquire::http::Proxy=false -o Acquire::https::Proxy=false && \
+             apt-get -q \"$@\" update && apt-get -q \"$@\" download rangepack && ls rangepack_*.deb"
+            ),
+        ),
+    ];
+    for (what, script) in scripts {
+        let seen = stand.beside(&["sh", "-c", &script]);
+        assert_eq!(seen.ran.code(), 0, "{what}: {}\n{}", seen.ran.told(), seen.log.told());
+        assert!(!seen.log.requests().is_empty(), "{what}");
+    }
+}
+
+/// Cargo is the builder's own, wherever that is: the account of the tests runs it.
+#[test]
+fn cargo_takes_from_the_mirror() {
+    let stand = Stand::new(if crate::lab::am_root() { Caller::Root } else { Caller::User });
+    stand.range.name("mirror.example.com", &["203.0.113.7"]);
+    stand.range.mirrors("mirror.example.com");
+    let script = "mkdir -p one/src && cd one && : > src/lib.rs && printf '[package]\\nname = \"one\"\\nversion = \"0.1.0\"\\nedition = \"2021\"\\n[dependencies]\\nrangepack = { version = \"1\", registry = \"mirror\" }\\n' > Cargo.toml && \
+                  CARGO_HOME=$PWD/home CARGO_REGISTRIES_MIRROR_INDEX=sparse+https://mirror.example.com/files/cargo/ CARGO_HTTP_CAINFO=/etc/ssl/certs/ca-certificates.crt RUSTC=${1%cargo}rustc \"$1\" fetch && ls home/registry/src/*/rangepack-1.0.0/src/lib.rs";
+    let seen = stand.beside(&["sh", "-ec", script, "sh", env!("CARGO")]);
+    assert_eq!(seen.ran.code(), 0, "{}\n{}", seen.ran.told(), seen.log.told());
+}
+
+#[test]
+fn protocols_and_hosts_are_as_told() {
+    let stand = Stand::new(Caller::User);
+    stand.range.name("*.example.com", &["203.0.113.7"]);
+    stand.range.protocols("old.example.com", &["http/1.1"]);
+    stand.range.protocols("bare.example.com", &[]);
+    for (name, spoken) in [("new.example.com", "2"), ("old.example.com", "1.1"), ("bare.example.com", "1.1")]
+    {
+        let seen = stand.beside(&[
+            "curl",
+            "-sS",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_version}",
+            &format!("https://{name}/"),
+        ]);
+        assert_eq!(seen.ran.out(), spoken, "{name}: {}", seen.ran.told());
+    }
+    stand.range.hosts("127.0.0.1 localhost\n198.51.100.9 listed.test\n");
+    let seen = stand.beside(&["curl", "-sS", "http://listed.test/"]);
+    assert_eq!(seen.log.dialled(), ["tcp 198.51.100.9:80"], "{}", seen.ran.told());
+}

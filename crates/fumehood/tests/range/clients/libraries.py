@@ -10,12 +10,15 @@ import httpx
 import requests
 
 url = f"https://{sys.argv[1]}/page"
-# `requests` and `httpx` bring their own list of authorities; what a sandbox sets by variable is read by each.
-system = ssl.create_default_context()
+
+
+def system():
+    """The system's trust: some libraries bring a list of authorities of their own."""
+    return ssl.create_default_context()
 
 
 async def by_aiohttp():
-    async with aiohttp.ClientSession(trust_env=True) as session, session.get(url, ssl=system) as answer:
+    async with aiohttp.ClientSession(trust_env=True) as session, session.get(url, ssl=system()) as answer:
         return await answer.json()
 
 
@@ -29,8 +32,8 @@ def by_requests():
 for way in (
     lambda: __import__("json").load(urllib.request.urlopen(url, timeout=10)),
     by_requests,
-    lambda: httpx.get(url, verify=system, timeout=10).json(),
-    lambda: httpx.Client(http2=True, verify=system).get(url, timeout=10).json(),
+    lambda: httpx.get(url, verify=system(), timeout=10).json(),
+    lambda: httpx.Client(http2=True, verify=system()).get(url, timeout=10).json(),
     lambda: asyncio.run(by_aiohttp()),
 ):
     assert way()["host"] == sys.argv[1]

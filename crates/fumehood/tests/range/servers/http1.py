@@ -93,7 +93,8 @@ def _head(reader):
 
 
 def _body(reader, head):
-    fields = [line.split(":", 1) for line in head.split("\r\n")[1:] if ":" in line]
+    # The first of two, as some servers take it; others take the last, and that is how requests are smuggled.
+    fields = [line.split(":", 1) for line in reversed(head.split("\r\n")[1:]) if ":" in line]
     values = {name.strip().lower(): value.strip() for name, value in fields}
     if "chunked" in values.get("transfer-encoding", "").lower():
         return _chunks(reader)

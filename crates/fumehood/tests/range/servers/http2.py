@@ -15,6 +15,7 @@ def serve(connection):
     import h2.config
     import h2.connection
     import h2.events
+    import h2.exceptions
 
     session = h2.connection.H2Connection(h2.config.H2Configuration(
         client_side=False, header_encoding="latin-1", validate_inbound_headers=False))
@@ -22,7 +23,13 @@ def serve(connection):
     connection.stream.sendall(session.data_to_send())
     pending = {}
     while data := connection.stream.recv(65536):
-        for event in session.receive_data(data):
+        try:
+            events = session.receive_data(data)
+        except h2.exceptions.ProtocolError as problem:
+            connection.note("problem", text=str(problem))
+            connection.stream.sendall(session.data_to_send())
+            return
+        for event in events:
             if isinstance(event, h2.events.RequestReceived):
                 pending[event.stream_id] = (event.headers, bytearray())
             elif isinstance(event, h2.events.DataReceived):

@@ -7,10 +7,10 @@ _lock = threading.Lock()
 _entries = []
 
 
-def add(kind, **facts):
-    """Appends one fact; `at` is seconds since the epoch."""
+def add(kind, at=None, **facts):
+    """Appends one fact; `at` is seconds since the epoch, now unless it is told."""
     with _lock:
-        _entries.append({"at": time.time(), "kind": kind, **facts})
+        _entries.append({"at": time.time() if at is None else at, "kind": kind, **facts})
 
 
 def since(place):

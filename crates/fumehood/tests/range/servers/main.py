@@ -4,11 +4,11 @@ Started inside a fresh network and mount namespace. Each line in gets one line b
 `{"error": "..."}`. The end of standard input is the end of the range.
 """
 
-import argparse
 import json
 import os
 import signal
 import sys
+from typing import NamedTuple
 
 import behaviours
 import certificates
@@ -20,6 +20,16 @@ import namespace
 import streams
 import wire
 import zone
+
+
+
+class Arguments(NamedTuple):
+    """What is this range's own, what all of a build share, and where the kit's Python packages are."""
+
+    folder: str
+    cache: str
+    kit: str
+
 
 _arguments = None
 
@@ -73,6 +83,7 @@ def _ssh(_):
 
 
 def _database(_):
+    streams.release(5432)
     database.start(_arguments.folder, _arguments.cache)
 
 
@@ -91,13 +102,8 @@ def _obey(line):
 def main():
     """Sets the place up, says so, and obeys."""
     global _arguments
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--folder", required=True, help="what is this range's own; removed by who made it")
-    parser.add_argument("--cache", required=True, help="what all ranges of a build share")
-    parser.add_argument("--kit", help="where the Python packages of the kit are")
-    _arguments = parser.parse_args()
-    if _arguments.kit:
-        sys.path.append(_arguments.kit)
+    _arguments = Arguments(*sys.argv[1:])
+    sys.path.append(_arguments.kit)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     trust = certificates.prepare(os.path.join(_arguments.cache, "certificates"))
     namespace.enter(_arguments.folder, trust)

@@ -21,6 +21,9 @@ def enter(folder, trust):
     # No more specific list would do: a probe may dial anything, and must be seen doing it.
     _take_all(socket.AF_INET)
     _take_all(socket.AF_INET6)
+    # A host with none but loopback's addresses makes resolvers think that it has no network (AI_ADDRCONFIG).
+    for address, family, length in (("192.0.2.1", socket.AF_INET, 32), ("2001:db8::1", socket.AF_INET6, 128)):
+        _add_address(family, socket.inet_pton(family, address), length)
     _mount(None, "/", _MS_REC | _MS_PRIVATE)
     lay("/etc/resolv.conf", f"nameserver {RESOLVER[0]}\noptions timeout:2 attempts:1\n", folder)
     lay("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", folder)
@@ -54,10 +57,22 @@ def _take_all(family):
     scope = 254 if family == socket.AF_INET else 0
     body = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 255, 4, scope, 2, 0)
     body += struct.pack("=HHI", 8, 4, socket.if_nametoindex("lo"))
+    _ask_kernel(24, body)
+
+
+def _add_address(family, packed, length):
+    """`ip address add ADDRESS dev lo`."""
+    body = struct.pack("=BBBBI", family, length, 0x80, 0, socket.if_nametoindex("lo"))
+    for kind in (1, 2):
+        body += struct.pack("=HH", 4 + len(packed), kind) + packed
+    _ask_kernel(20, body)
+
+
+def _ask_kernel(kind, body):
     flags = 0x1 | 0x4 | 0x400  # REQUEST, ACK, CREATE
-    message = struct.pack("=IHHII", 16 + len(body), 24, flags, 1, 0) + body
+    message = struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
         netlink.sendto(message, (0, 0))
         code = struct.unpack_from("=i", netlink.recv(4096), 16)[0]
     if code != 0:
-        raise OSError(-code, f"route for family {family}: {os.strerror(-code)}")
+        raise OSError(-code, f"request {kind} to the kernel: {os.strerror(-code)}")

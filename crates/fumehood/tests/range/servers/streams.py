@@ -1,12 +1,13 @@
 """Every TCP port of every address: what the first bytes say decides what is spoken."""
 
 import contextlib
-import select
 import socket
 import ssl
 import struct
 import threading
+import time
 
+import careless
 import certificates
 import git_ssh
 import http1
@@ -15,25 +16,35 @@ import journal
 import zone
 
 # Served everywhere; a port that is not here is refused by the kernel, and seen on the wire all the same.
-PORTS = [7, 22, 25, 80, 443, 853, 2525, 3000, 5000, 5433, 6379, 8000, 8001, 8005, 8010, 8011, 8080, 8443, 8888, 9000, 9999]
+PORTS = [7, 22, 25, 80, 443, 853, 2525, 3000, 3128, 5000, 5432, 5433, 6379, 8000, 8001, 8005, 8010, 8011, 8080, 8443, 8888, 9000, 9999]
 BANNERS = {25: b"220 range ready\r\n", 2525: b"220 range ready\r\n", 9000: b"banner of the range\r\n"}
 flaws = {}
 protocols = {}
+_listeners = {}
+_this = threading.local()
 _numbers = iter(range(1, 1 << 62))
 _METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"PATC", b"OPTI", b"CONN", b"get ", b"Get ", b"TRAC", b"PROP")
 
 
-def start(more_ports=()):
+def start():
     """Listens on all ports, over IPv4 and IPv6."""
-    listeners = []
-    for port in [*PORTS, *more_ports]:
+    for port in PORTS:
         listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(("::", port))
         listener.listen(1024)
-        listeners.append(listener)
-    threading.Thread(target=_accept, args=(listeners,), daemon=True).start()
+        _listeners[port] = listener
+        threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+
+
+def release(port):
+    """Gives a port to another server."""
+    listener = _listeners.pop(port, None)
+    if listener is not None:
+        # Wakes the thread that waits in it, which a close alone does not.
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
 
 
 class Connection:
@@ -58,15 +69,13 @@ class Connection:
         self.stream.close()
 
 
-def _accept(listeners):
-    poller = select.poll()
-    by_number = {listener.fileno(): listener for listener in listeners}
-    for number in by_number:
-        poller.register(number, select.POLLIN)
+def _accept(listener):
     while True:
-        for number, _ in poller.poll():
-            stream, _ = by_number[number].accept()
-            threading.Thread(target=_serve, args=(stream,), daemon=True).start()
+        try:
+            stream, _ = listener.accept()
+        except OSError:
+            return  # Released.
+        threading.Thread(target=_serve, args=(stream,), daemon=True).start()
 
 
 def _serve(stream):
@@ -76,7 +85,7 @@ def _serve(stream):
         stack.callback(lambda: connection.note("close"))
         try:
             _speak(connection)
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, LookupError) as problem:
             connection.note("problem", text=str(problem))
 
 
@@ -84,6 +93,8 @@ def _speak(connection):
     stream = connection.stream
     if connection.port == 22:
         return git_ssh.serve(connection)
+    if connection.port == 3128:
+        return careless.serve(connection)
     if connection.port in BANNERS:
         connection.note("banner")
         stream.sendall(BANNERS[connection.port])
@@ -106,26 +117,49 @@ def _speak(connection):
 
 
 def _secure(connection):
-    def named(side, name, _):
-        connection.sni = name
-        if name is None:
-            return
-        flaw = flaws.get(name.lower())
-        side.context = certificates.context(name.lower(), flaw, protocols.get(name, ("h2", "http/1.1")))
-
-    # The certificate of the address stands for a hello without a name; with one, the callback chooses.
-    front = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    front.load_cert_chain(*certificates.files(connection.address))
-    front.set_alpn_protocols(["h2", "http/1.1"])
-    front.sni_callback = named
+    name = _name_in_hello(connection.stream)
+    flaw = flaws.get((name or "").lower())
+    context = certificates.context((name or connection.address).lower(), flaw, protocols.get(name, ("h2", "http/1.1")))
+    # What the library read is the truth; the look before is only for choosing the context.
+    context.sni_callback = _heard
+    _this.name = None
     try:
-        connection.stream = front.wrap_socket(connection.stream, server_side=True)
+        connection.stream = context.wrap_socket(connection.stream, server_side=True)
     except (ssl.SSLError, OSError) as problem:
-        connection.note("tls", sni=connection.sni, problem=str(problem))
+        connection.note("tls", sni=_this.name, problem=str(problem))
         return False
+    connection.sni = _this.name
     connection.alpn = connection.stream.selected_alpn_protocol()
     connection.note("tls", sni=connection.sni, alpn=connection.alpn, version=connection.stream.version())
     return True
+
+
+def _heard(_, name, __):
+    _this.name = name
+
+
+def _name_in_hello(stream):
+    """The name that a ClientHello asks for, looked at without being taken; None where there is none."""
+    size, hello = 5, b""
+    for _ in range(1000):
+        hello = stream.recv(size, socket.MSG_PEEK)
+        if len(hello) >= 5:
+            size = 5 + int.from_bytes(hello[3:5], "big")
+        if len(hello) >= size > 5:
+            break
+        time.sleep(0.002)
+    try:
+        place = 43 + 1 + hello[43]
+        place += 2 + int.from_bytes(hello[place : place + 2], "big")
+        place += 1 + hello[place] + 2
+        while place + 4 <= len(hello):
+            kind, length = struct.unpack_from("!HH", hello, place)
+            if kind == 0:
+                return hello[place + 9 : place + 4 + length].decode("ascii", "replace")
+            place += 4 + length
+    except (IndexError, struct.error):
+        pass
+    return None
 
 
 def _echo(connection):

@@ -44,6 +44,7 @@ def start():
     program = b"".join(struct.pack("=HBBI", *step) for step in _FILTER)
     held = ctypes.create_string_buffer(program)
     _socket.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HL", len(_FILTER), ctypes.addressof(held)))
+    _socket.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
     _socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
     _socket.bind(("lo", 0x0003))
     threading.Thread(target=_watch, daemon=True).start()
@@ -54,12 +55,14 @@ def drain():
     with _lock:
         while True:
             try:
-                packet, address = _socket.recvfrom(65535, socket.MSG_DONTWAIT)
+                packet, told, _, address = _socket.recvmsg(65535, 64, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             # Loopback shows each packet on its way out and on its way in.
             if address[2] == _OUTGOING:
-                _note(packet)
+                # The kernel's own time of the packet, so that a busy machine does not move it.
+                seconds, rest = struct.unpack("qq", told[0][2])
+                _note(packet, seconds + rest / 1e9)
 
 
 def _watch():
@@ -70,7 +73,7 @@ def _watch():
         drain()
 
 
-def _note(packet):
+def _note(packet, at):
     if packet[0] >> 4 == 4:
         start, protocol = 4 * (packet[0] & 15), packet[9]
         ends = packet[12:16], packet[16:20]
@@ -89,4 +92,4 @@ def _note(packet):
         return  # What the resolver says back.
     if protocol != 6:
         facts["payload"] = journal.text(packet[start:], 512)
-    journal.add("wire", **facts)
+    journal.add("wire", at, **facts)
