@@ -13,10 +13,11 @@ pub(crate) fn node() -> PathBuf {
     folder().join("node/node_modules")
 }
 
-/// A client of `clients/`, laid where the caller can read it.
-pub(crate) fn client(lab: &Lab, name: &str) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/range/clients").join(name);
-    lab.file(name, std::fs::read(source).unwrap())
+/// A client of `clients/`, laid at `place` in the lab, where the caller can read it.
+pub(crate) fn client(lab: &Lab, place: &str) -> PathBuf {
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/range/clients");
+    let source = clients.join(Path::new(place).file_name().unwrap());
+    lab.file(place, std::fs::read(source).unwrap())
 }
 
 fn folder() -> PathBuf {

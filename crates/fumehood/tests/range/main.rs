@@ -29,6 +29,8 @@ mod both_callers;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod daily;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 #[path = "../it/lab.rs"]

@@ -1,7 +1,6 @@
 //! The range itself, tried without any wall: what these tests show to be reachable is what a wall must hold.
 
 use crate::both_callers::both_callers;
-use crate::kit;
 use crate::lab::{Caller, Lab};
 use crate::range::{Flaw, Range};
 use crate::stand::{Stand, Wall};
@@ -144,72 +143,6 @@ fn ssh_and_postgres_are_the_real_ones() {
     stand.range.database();
     let seen = stand.beside(&["psql", "-h", "db.example.com", "-U", "range", "-Atc", "select 6*7", "range"]);
     assert_eq!(seen.ran.out(), "42\n", "{}", seen.ran.told());
-}
-
-#[test]
-fn the_kit_is_whole() {
-    let stand = Stand::new(Caller::User);
-    stand.range.name("*.example.com", &["203.0.113.7"]);
-    for client in ["websocket.py", "grpc_call.py", "libraries.py"] {
-        let seen = stand.client(Wall::Open, &[], client, &["api.example.com"]);
-        assert_eq!(seen.ran.code(), 0, "{client}: {}\n{}", seen.ran.told(), seen.log.told());
-    }
-    for client in ["websocket.js", "grpc_call.js", "fetch.js"] {
-        let path = kit::client(&stand.lab, client);
-        let seen = stand.beside(&["node", path.to_str().unwrap(), "api.example.com"]);
-        assert_eq!(seen.ran.code(), 0, "{client}: {}\n{}", seen.ran.told(), seen.log.told());
-    }
-}
-
-/// The package tools against the mirrors, each with a home and caches of its own.
-#[test]
-fn package_tools_take_from_the_mirrors() {
-    let stand = Stand::new(Caller::User);
-    stand.range.name("mirror.example.com", &["203.0.113.7", "2001:db8::7"]);
-    stand.range.mirrors("mirror.example.com");
-    let url = "https://mirror.example.com/files";
-    let uv = kit::python().join("bin/uv");
-    let scripts = [
-        (
-            "pip",
-            format!(
-                "/usr/bin/python3 -m pip download -q --no-deps --no-build-isolation --isolated -d pip -i {url}/pypi/simple rangepack && ls pip/*.whl"
-            ),
-        ),
-        (
-            "pip, from source",
-            format!(
-                "/usr/bin/python3 -m pip download -q --no-deps --isolated -d pip --no-binary :all: --no-build-isolation -i {url}/pypi/simple rangepack-source; ls pip/*.tar.gz"
-            ),
-        ),
-        (
-            "uv",
-            format!(
-                "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt {} pip install -q --no-config --python /usr/bin/python3 --target uv --index-url {url}/pypi/simple rangepack && ls uv/rangepack.py",
-                uv.display()
-            ),
-        ),
-        (
-            "npm",
-            format!(
-                "mkdir npm && cd npm && NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt npm install --silent --registry {url}/npm/ rangepack && ls node_modules/rangepack/index.js"
-            ),
-        ),
-        (
-            "apt",
-            format!(
-                "mkdir -p apt/lists/partial apt/cache/archives/partial && echo 'deb [trusted=yes] {url}/apt stable main' > apt/list && : > apt/status && \
-             set -- -o Dir::Etc::SourceList=$PWD/apt/list -o Dir::Etc::SourceParts=- -o Dir::State::Lists=$PWD/apt/lists -o Dir::State::Status=$PWD/apt/status -o Dir::Cache=$PWD/apt/cache \
-             -o Acquire::https::CAInfo=/etc/ssl/certs/ca-certificates.crt -o APT::Sandbox::User= -o Acquire::http::Proxy=false -o Acquire::https::Proxy=false && \
-             apt-get -q \"$@\" update && apt-get -q \"$@\" download rangepack && ls rangepack_*.deb"
-            ),
-        ),
-    ];
-    for (what, script) in scripts {
-        let seen = stand.beside(&["sh", "-c", &script]);
-        assert_eq!(seen.ran.code(), 0, "{what}: {}\n{}", seen.ran.told(), seen.log.told());
-        assert!(!seen.log.requests().is_empty(), "{what}");
-    }
 }
 
 /// Cargo is the builder's own, wherever that is: the account of the tests runs it.

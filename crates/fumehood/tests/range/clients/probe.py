@@ -125,7 +125,9 @@ def echo_request(host, data):
 def query(server, name, kind, over):
     if server is None:
         with open("/etc/resolv.conf") as file:
-            server = next(line.split()[1] for line in file if line.startswith("nameserver"))
+            server = next((line.split()[1] for line in file if line.startswith("nameserver")), None)
+        if server is None:
+            raise ValueError("no resolver is told")
     labels = b"".join(bytes([len(part)]) + part.encode("latin-1") for part in name.split("."))
     message = struct.pack("!HHHHHH", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!HH", TYPES[kind], 1)
     if over == "tcp":

@@ -7,6 +7,7 @@ Started inside a fresh network and mount namespace. Each line in gets one line b
 import json
 import os
 import signal
+import subprocess
 import sys
 from typing import NamedTuple
 
@@ -95,7 +96,7 @@ def _obey(line):
     try:
         order = json.loads(line)
         return {"ok": _ORDERS[order["do"]](order)}
-    except (OSError, ValueError, KeyError) as problem:
+    except (OSError, ValueError, KeyError, subprocess.CalledProcessError) as problem:
         return {"error": f"{type(problem).__name__}: {problem}"}
 
 
