@@ -180,3 +180,14 @@ fn protocols_and_hosts_are_as_told() {
     let seen = stand.beside(&["curl", "-sS", "http://listed.test/"]);
     assert_eq!(seen.log.dialled(), ["tcp 198.51.100.9:80"], "{}", seen.ran.told());
 }
+
+/// The kit stands where the clients inside look for it.
+#[test]
+fn the_kit_is_in_reach_inside() {
+    let stand = Stand::new(Caller::User);
+    let python = stand
+        .inside(&[], &["/usr/bin/python3", "-c", "import aiohttp, grpc, h2, httpx, requests, websockets"]);
+    assert_eq!(python.ran.code(), 0, "{}", python.ran.told());
+    let node = stand.inside(&[], &["node", "-e", "require('ws'); require('@grpc/grpc-js')"]);
+    assert_eq!(node.ran.code(), 0, "{}", node.ran.told());
+}

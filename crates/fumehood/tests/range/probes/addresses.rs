@@ -1,6 +1,6 @@
 //! Addresses: internal ones in every spelling, by name and by number, under the widest setting.
 
-use super::bench::{ALLOWED, RIGHT, nothing_leaves, only, zone};
+use super::bench::{ALLOWED, GET, RIGHT, nothing_leaves, only, zone};
 use crate::stand::{Stand, Wall};
 use fumehood_backend::conformance::Verdict;
 use serde_json::{Value, json};
@@ -113,14 +113,14 @@ fn spellings(stand: &Stand, wall: Wall) -> Verdict {
         steps.push(
             json!({"tcp": [host, 80], "send": "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"}),
         );
-        steps.push(json!({"connect": format!("{host}:443"), "sni": host, "send": "CANARY"}));
+        steps.push(json!({"connect": format!("{host}:443"), "sni": host, "send": GET}));
         steps.push(json!({"absolute": format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")}));
         steps.push(
             json!({"socks": [host, 80], "send": "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"}),
         );
     }
     stand.range.name("127.0.0.1.nip.test", &["127.0.0.1"]);
-    steps.push(json!({"connect": "127.0.0.1.nip.test:80", "send": "CANARY\r\n\r\n"}));
+    steps.push(json!({"connect": "127.0.0.1.nip.test:80", "send": GET}));
     if wall == Wall::Open {
         return nothing_leaves(stand, wall, PROXY, &steps.into());
     }
@@ -149,7 +149,7 @@ fn wrappers(stand: &Stand, wall: Wall) -> Verdict {
         steps.push(
             json!({"tcp": [host, 80], "send": "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"}),
         );
-        steps.push(json!({"connect": format!("[{host}]:80"), "send": "CANARY\r\n\r\n"}));
+        steps.push(json!({"connect": format!("[{host}]:80"), "send": GET}));
     }
     nothing_leaves(stand, wall, PROXY, &steps.into())
 }

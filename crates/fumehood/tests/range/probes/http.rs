@@ -43,7 +43,7 @@ fn odd_hosts(stand: &Stand, wall: Wall) -> Verdict {
 
 fn smuggling(stand: &Stand, wall: Wall) -> Verdict {
     zone(stand);
-    let hidden = "GET /admin HTTP/1.1\r\nHost: allowed.test\r\n\r\n";
+    let hidden = "GET /admin HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n";
     let post =
         |fields: &str, body: &str| format!("POST /ok/ HTTP/1.1\r\nHost: allowed.test\r\n{fields}\r\n{body}");
     let length = hidden.len() + 5;

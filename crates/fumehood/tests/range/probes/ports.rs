@@ -1,6 +1,6 @@
 //! Packets that no rule names: other ports, other protocols, other ways.
 
-use super::bench::{ALLOWED, DENIED, RIGHT, SINK, SINK_V6, nothing_leaves, zone};
+use super::bench::{ALLOWED, DENIED, GET, RIGHT, SINK, SINK_V6, nothing_leaves, zone};
 use crate::stand::{Stand, Wall};
 use fumehood_backend::conformance::Verdict;
 use serde_json::json;
@@ -18,7 +18,7 @@ super::probes! {
 fn ignoring_variables(stand: &Stand, wall: Wall) -> Verdict {
     zone(stand);
     let steps = json!([
-        {"tcp": [SINK, 443], "send": "CANARY"}, {"tcp": [SINK, 80], "send": "GET /CANARY HTTP/1.1\r\n\r\n"},
+        {"tcp": [SINK, 443], "send": GET}, {"tcp": [SINK, 80], "send": "GET /CANARY HTTP/1.1\r\n\r\n"},
         {"run": ["env", "-i", "curl", "-sk", "--noproxy", "*", "--max-time", "4", format!("https://{SINK}/CANARY")]},
         {"run": ["env", "-i", "NO_PROXY=*", "curl", "-s", "--max-time", "4", format!("http://{DENIED}/CANARY")]},
         {"tls": [SINK, 443], "sni": ALLOWED, "send": "GET /CANARY HTTP/1.1\r\n\r\n"},
@@ -29,8 +29,7 @@ fn ignoring_variables(stand: &Stand, wall: Wall) -> Verdict {
 fn unlisted_port(stand: &Stand, wall: Wall) -> Verdict {
     zone(stand);
     let ports = [22, 25, 80, 5432, 8443, 9999, 4];
-    let steps: Vec<_> =
-        ports.iter().map(|port| json!({"tcp": [ALLOWED, port], "send": "CANARY\r\n"})).collect();
+    let steps: Vec<_> = ports.iter().map(|port| json!({"tcp": [ALLOWED, port], "send": GET})).collect();
     nothing_leaves(stand, wall, &["--allow", ALLOWED], &steps.into())
 }
 
@@ -54,10 +53,10 @@ fn echo_requests(stand: &Stand, wall: Wall) -> Verdict {
 fn over_ipv6(stand: &Stand, wall: Wall) -> Verdict {
     zone(stand);
     let steps = json!([
-        {"tcp": [SINK_V6, 443], "send": "CANARY"}, {"tcp": [SINK_V6, 80], "send": "CANARY"}, {"tcp": [SINK_V6, 22]},
+        {"tcp": [SINK_V6, 443], "send": GET}, {"tcp": [SINK_V6, 80], "send": GET}, {"tcp": [SINK_V6, 22]},
         {"tls": [SINK_V6, 443], "sni": ALLOWED, "send": "GET /CANARY HTTP/1.1\r\n\r\n"},
-        {"udp": [SINK_V6, 53], "send": "CANARY"}, {"tcp": ["::ffff:198.51.100.66", 80], "send": "CANARY"},
-        {"tcp": ["2606:4700::1111", 853], "send": "CANARY"},
+        {"udp": [SINK_V6, 53], "send": "CANARY"}, {"tcp": ["::ffff:198.51.100.66", 80], "send": GET},
+        {"tcp": ["2606:4700::1111", 853], "send": GET},
     ]);
     nothing_leaves(stand, wall, &["--allow", ALLOWED], &steps)
 }
@@ -65,7 +64,7 @@ fn over_ipv6(stand: &Stand, wall: Wall) -> Verdict {
 /// In the open a fresh namespace has no route either; there the step itself is the control.
 fn nested(stand: &Stand, wall: Wall) -> Verdict {
     zone(stand);
-    let step = json!({"tcp": [SINK, 80], "send": "CANARY"});
+    let step = json!({"tcp": [SINK, 80], "send": GET});
     let steps = if wall == Wall::Open { json!([step]) } else { json!([{"nested": step}]) };
     nothing_leaves(stand, wall, &["--allow", ALLOWED], &steps)
 }
