@@ -20,6 +20,13 @@
 //! ([`range::Range::database`]). What a path does is listed in `servers/behaviours.py`; mirrors of package
 //! registries are made by [`range::Range::mirrors`].
 //!
+//! # Which side of the wall
+//!
+//! `cases`, `daily` and `probes` each hold one list for both sides. What runs beside the sandbox shows that the
+//! list can fail: every ask is answered, every tool works, every probe is seen. What runs inside is in their `held.rs`.
+//! Those are made tests by `mod held;` in `cases/mod.rs` and in `daily.rs`, and in `probes/mod.rs` by `mod held;` with
+//! `use held::held;` in the place of the empty `held!`.
+//!
 //! The clients that are not part of a usual system come from `kit/`, pinned, by `kit/install.sh`;
 //! `scripts/test.sh` calls it.
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import ipaddress
 import os
 import ssl
 import subprocess
@@ -60,7 +61,7 @@ def _leaf(name, flaw):
     if _fresh(path, 20):
         return path
     shown = "another.test" if flaw == "wrong-name" else name
-    kind = "IP" if ":" in shown or shown.replace(".", "").isdigit() else "DNS"
+    kind = "IP" if _is_address(shown) else "DNS"
     asked = ["req", "-x509", "-key", _at("leaf.key"), "-days", "30", "-subj", "/CN=range",
              "-addext", f"subjectAltName={kind}:{shown}", "-addext", "basicConstraints=critical,CA:FALSE",
              "-addext", "extendedKeyUsage=serverAuth"]
@@ -74,6 +75,13 @@ def _leaf(name, flaw):
         _openssl(*asked, "-CA", _at(f"{issuer}.pem"), "-CAkey", _at(f"{issuer}.key"), "-out", own)
     os.rename(own, path)
     return path
+
+
+def _is_address(text):
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
 
 
 def _expired(name, path):
