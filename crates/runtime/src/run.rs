@@ -126,7 +126,8 @@ impl Attempt<'_> {
         };
         let mut finished = match outcome {
             Ok((mut instance, streams)) => {
-                process::keep_capabilities(&KEPT_CAPABILITIES)
+                let for_gate: &[u32] = if config.is_some() { &FOR_GATE } else { &[] };
+                process::keep_capabilities(&[&KEPT_CAPABILITIES, for_gate].concat())
                     .map_err(|error| broken("give up privileges", &error))?;
                 process::set_dumpable(false);
                 let gateway = instance.take_gateway();
@@ -245,12 +246,18 @@ impl Attempt<'_> {
 
 /// What the keeper still needs once it has launched, by capability number: to read and own what a
 /// sandbox of another uid wrote, and to end it.
-const KEPT_CAPABILITIES: [u32; 5] = [
+pub(crate) const KEPT_CAPABILITIES: [u32; 5] = [
     0, // CAP_CHOWN
     1, // CAP_DAC_OVERRIDE
     2, // CAP_DAC_READ_SEARCH
     3, // CAP_FOWNER
     5, // CAP_KILL
+];
+
+/// And until its gate has become another user.
+const FOR_GATE: [u32; 2] = [
+    6, // CAP_SETGID
+    7, // CAP_SETUID
 ];
 
 /// The guest's ends, and our flows from and to the caller's streams.

@@ -1,5 +1,6 @@
 //! The gate: the process that speaks for a sandbox to the world.
 
+use crate::run::KEPT_CAPABILITIES;
 use fumehood_backend::gateway::Gateway;
 use fumehood_egress::record::Intake;
 use fumehood_egress::sockets::{Attempt, Observer, Sockets, Transport};
@@ -53,7 +54,11 @@ impl Gate {
         process::set_nonblocking(&ours, true)?;
         let parent = confine::own_pid();
         match process::fork()? {
-            Forked::Parent { pid } => Ok((Intake::new(ours), process::open_pidfd(pid)?)),
+            Forked::Parent { pid } => {
+                // What the gate needed to become another user is needed no more.
+                process::keep_capabilities(&KEPT_CAPABILITIES)?;
+                Ok((Intake::new(ours), process::open_pidfd(pid)?))
+            }
             Forked::Child => {
                 drop(ours);
                 // Whatever goes wrong in here ends the sandbox's network, and nothing else.
