@@ -53,7 +53,7 @@ fn http(bytes: &[u8]) -> Option<bool> {
         Some(b' ') if (1..=32).contains(&method) => {}
         Some(_) | None => return Some(false),
     }
-    if line.iter().any(|byte| *byte == 0) {
+    if line.contains(&0) {
         return Some(false);
     }
     if end.is_none() {

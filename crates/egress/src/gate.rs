@@ -6,7 +6,7 @@ use crate::ceilings::{Ceilings, Slot};
 use crate::dial::Dialler;
 use crate::line;
 use crate::names::{Meaning, Names};
-use crate::record::{Durability, Journal, Recorder};
+use crate::record::{Durability, Journal, Recorder, Refusal};
 use crate::stop::{Stop, StopCause};
 use crate::wall::{Asked, Cleared, DialError, Dialled, End, Lease, Via, Wall};
 use fumehood_model::egress::{Ask, Denial, Host, Identity, Permit, Table};
@@ -117,7 +117,7 @@ impl<R: Recorder> Gate<R> {
 
     /// What every refusal comes down to.
     async fn deny(&self, asked: Asked<'_>, denial: Denial) -> Denial {
-        match self.0.journal.refused(line::denied(asked, &denial)).await {
+        match self.0.journal.refused(Refusal::Denied(line::denied(asked, &denial))).await {
             Ok(()) => denial,
             Err(_) => Denial::Unrecorded,
         }
@@ -214,7 +214,7 @@ impl<R: Recorder> Wall for Gate<R> {
         let host = &cleared.identity.host;
         if let Err(denial) = self.0.ceilings.borrow_mut().bytes(host, bytes_out, bytes_in) {
             let asked = Asked { identity: &cleared.identity, request: None, via: live.via };
-            self.0.journal.leave_refused(line::denied(asked, &denial));
+            self.0.journal.leave_refused(Refusal::Denied(line::denied(asked, &denial)));
             return Err(denial);
         }
         live.bytes_out.set(live.bytes_out.get().saturating_add(bytes_out));

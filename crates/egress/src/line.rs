@@ -17,9 +17,9 @@ pub(crate) fn place(identity: &Identity) -> String {
     short(&identity.to_string())
 }
 
-pub(crate) fn denied(asked: Asked<'_>, denial: &Denial) -> Event {
+pub(crate) fn denied(asked: Asked<'_>, denial: &Denial) -> EgressDenied {
     let Asked { identity, request, via } = asked;
-    Event::EgressDenied(EgressDenied {
+    EgressDenied {
         to: place(identity),
         via: via.name().to_owned(),
         method: request.map(|request| short(request.method)),
@@ -28,7 +28,7 @@ pub(crate) fn denied(asked: Asked<'_>, denial: &Denial) -> Event {
         why: short(&denial.to_string()),
         remedy: short(&denial.remedy(identity, request)),
         count: 1,
-    })
+    }
 }
 
 pub(crate) fn ended(id: u64, end: &End) -> Event {
@@ -42,6 +42,6 @@ pub(crate) fn ended(id: u64, end: &End) -> Event {
     })
 }
 
-pub(crate) fn name(name: &str, kind: &str, answered: bool) -> Event {
-    Event::EgressName(EgressName { name: short(name), kind: short(kind), count: 1, answered })
+pub(crate) fn name(name: &str, kind: &str, answered: bool) -> EgressName {
+    EgressName { name: short(name), kind: short(kind), count: 1, answered }
 }

@@ -3,7 +3,7 @@
 use crate::gate::Gate;
 use crate::inbound::Place;
 use crate::line;
-use crate::record::Recorder;
+use crate::record::{Recorder, Refusal};
 use crate::sockets::{Attempt, Observer, Transport, packets};
 use crate::wall::{Asked, Via};
 use fumehood_model::egress::{Denial, Host, Scheme};
@@ -42,5 +42,5 @@ async fn tell<R: Recorder>(gate: &Gate<R>, Attempt { protocol, to }: Attempt) ->
     let identity = place.speaking(scheme)?;
     let denial = denial.unwrap_or_else(|| gate.why_closed(&identity));
     let asked = Asked { identity: &identity, request: None, via: Via::Transparent };
-    gate.journal().refused(line::denied(asked, &denial)).await.ok()
+    gate.journal().refused(Refusal::Denied(line::denied(asked, &denial))).await.ok()
 }

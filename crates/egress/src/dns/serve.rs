@@ -3,9 +3,9 @@
 use super::{Answer, Question, Subject, Unread, respond};
 use crate::gate::Gate;
 use crate::line;
-use crate::record::{Durability, Recorder, Unrecorded};
+use crate::record::{Durability, Recorder, Refusal, Unrecorded};
 use crate::sockets::packets;
-use fumehood_model::event::Event;
+use fumehood_model::event::{EgressName, Event};
 use fumehood_sys::datagram;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -73,14 +73,16 @@ async fn reply<R: Recorder>(gate: &Gate<R>, bytes: &[u8]) -> Result<Option<Vec<u
     let (answer, line) = judge(gate, &question);
     match line {
         None => {}
-        Some((event, true)) => gate.journal().write(event, Durability::Written).await?,
-        Some((event, false)) => gate.journal().refused(event).await?,
+        Some(line) if line.answered => {
+            gate.journal().write(Event::EgressName(line), Durability::Written).await?;
+        }
+        Some(line) => gate.journal().refused(Refusal::Name(line)).await?,
     }
     Ok(Some(answer))
 }
 
-/// The answer, and the line about it with whether the name was answered.
-fn judge<R: Recorder>(gate: &Gate<R>, question: &Question) -> (Vec<u8>, Option<(Event, bool)>) {
+/// The answer, and the line about it, if one is due.
+fn judge<R: Recorder>(gate: &Gate<R>, question: &Question) -> (Vec<u8>, Option<EgressName>) {
     let mut names = gate.names().borrow_mut();
     let known = matches!(&question.subject, Subject::Name(name) if names.knows(name));
     let answer = respond(gate.table(), &mut names, question);
@@ -95,6 +97,6 @@ fn judge<R: Recorder>(gate: &Gate<R>, question: &Question) -> (Vec<u8>, Option<(
         Subject::Name(name) => name.as_str(),
         Subject::Odd(text) => text,
     };
-    let line = answered.map(|yes| (line::name(subject, &question.kind.name(), yes), yes));
+    let line = answered.map(|yes| line::name(subject, &question.kind.name(), yes));
     (question.answer(&answer), line)
 }

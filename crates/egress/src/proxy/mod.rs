@@ -38,11 +38,8 @@ enum Speech {
 /// Serves one connection to the proxy.
 pub(crate) async fn serve<R: Recorder, P: Protocols<Gate<R>>>(entrance: Entrance<R, P>, stream: TcpStream) {
     let mut first = Vec::new();
-    let speech = match timeout(PATIENCE, speech(&stream, &mut first)).await {
-        Ok(Ok(speech)) => speech,
-        // It went, or stays, without a word.
-        Ok(Err(_)) | Err(_) => return,
-    };
+    // Otherwise it went, or stays, without a word.
+    let Ok(Ok(speech)) = timeout(PATIENCE, speech(&stream, &mut first)).await else { return };
     match speech {
         Speech::Connect => connect(&entrance, stream, first).await,
         Speech::Socks => socks(&entrance, stream, first).await,

@@ -50,7 +50,7 @@ impl Intake {
     ///
     /// # Errors
     /// What the gate sent is not to be believed, or the socket fails: end it.
-    pub fn next(&mut self) -> Result<Taken, IntakeError> {
+    pub fn take(&mut self) -> Result<Taken, IntakeError> {
         let packet = match socket::receive(self.socket.as_fd(), &mut self.buffer) {
             Ok(packet) => packet,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Taken::Nothing),

@@ -1,6 +1,6 @@
 //! Everything the gate has to say, on its way to the recorder.
 
-use super::repeats::Repeats;
+use super::repeats::{Refusal, Repeats};
 use super::{Durability, Recorder, Unrecorded};
 use crate::stop::{Stop, StopCause};
 use fumehood_model::event::Event;
@@ -46,8 +46,8 @@ impl<R: Recorder> Journal<R> {
     }
 
     /// Writes a refusal, or counts it with those like it.
-    pub(crate) async fn refused(&self, event: Event) -> Result<(), Unrecorded> {
-        let first = self.repeats.borrow_mut().add(event);
+    pub(crate) async fn refused(&self, refusal: Refusal) -> Result<(), Unrecorded> {
+        let first = self.repeats.borrow_mut().add(refusal);
         match first {
             Some(event) => self.write(event, Durability::Written).await,
             None => Ok(()),
@@ -66,8 +66,8 @@ impl<R: Recorder> Journal<R> {
     }
 
     /// A refusal, likewise.
-    pub(crate) fn leave_refused(&self, event: Event) {
-        let first = self.repeats.borrow_mut().add(event);
+    pub(crate) fn leave_refused(&self, refusal: Refusal) {
+        let first = self.repeats.borrow_mut().add(refusal);
         if let Some(event) = first {
             self.leave(event);
         }

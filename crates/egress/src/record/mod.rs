@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  gate                                   keeper
-//!  write(events) ─► queue ─► Frame ──────► Intake::next ─► append (and sync) ─┐
+//!  write(events) ─► queue ─► Frame ──────► Intake::take ─► append (and sync) ─┐
 //!  resumes ◄──────────────── Reply ◄────── Intake::reply ◄────────────────────┘
 //! ```
 //!
@@ -23,6 +23,7 @@ mod tests;
 pub use client::SocketRecorder;
 pub use intake::{Intake, IntakeError, Taken};
 pub(crate) use journal::Journal;
+pub(crate) use repeats::Refusal;
 
 use fumehood_model::event::Event;
 use serde::{Deserialize, Serialize};

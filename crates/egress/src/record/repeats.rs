@@ -11,11 +11,19 @@ const MOST_NEW: usize = 64;
 /// Different refusals that are remembered for the sake of their repetition.
 const MOST_KNOWN: usize = 1024;
 
+/// Something that did not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Denied(EgressDenied),
+    /// A name that was not answered.
+    Name(EgressName),
+}
+
 /// Refusals of the turn that is going on.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     /// Those that were written, and how often they came again.
-    known: HashMap<Same, (Event, u64)>,
+    known: HashMap<Same, (Refusal, u64)>,
     new: usize,
     /// Beyond the bounds.
     other_denials: u64,
@@ -24,42 +32,41 @@ pub(crate) struct Repeats {
 
 /// What makes two refusals the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Same {
-    to: String,
-    how: String,
-    what: Option<(Option<String>, Option<String>)>,
+enum Same {
+    Denied { to: String, via: String, reason: String, method: Option<String>, path: Option<String> },
+    Name { name: String, kind: String },
 }
 
 // === impl Repeats ===
 
 impl Repeats {
     /// Takes a refusal in; gives it back when it has to be written now.
-    pub(crate) fn add(&mut self, event: Event) -> Option<Event> {
-        let same = Same::of(&event)?;
+    pub(crate) fn add(&mut self, refusal: Refusal) -> Option<Event> {
+        let same = refusal.same();
         if let Some((_, more)) = self.known.get_mut(&same) {
             *more += 1;
             return None;
         }
         if self.new >= MOST_NEW || self.known.len() >= MOST_KNOWN {
-            match event {
-                Event::EgressName(_) => self.other_names += 1,
-                _ => self.other_denials += 1,
+            match refusal {
+                Refusal::Denied(_) => self.other_denials += 1,
+                Refusal::Name(_) => self.other_names += 1,
             }
             return None;
         }
         self.new += 1;
-        self.known.insert(same, (event.clone(), 0));
-        Some(event)
+        self.known.insert(same, (refusal.clone(), 0));
+        Some(refusal.counted(1))
     }
 
     /// Ends the turn: the lines about what was only counted. What did not repeat itself is forgotten.
     pub(crate) fn turn(&mut self) -> Vec<Event> {
         self.new = 0;
         let mut lines = Vec::new();
-        self.known.retain(|_, (event, more)| {
+        self.known.retain(|_, (refusal, more)| {
             let count = std::mem::take(more);
             if count > 0 {
-                lines.push(counted(event.clone(), count));
+                lines.push(refusal.clone().counted(count));
             }
             count > 0
         });
@@ -90,48 +97,37 @@ impl Repeats {
     }
 }
 
-// === impl Same ===
+// === impl Refusal ===
 
-impl Same {
-    /// `None` for what is no refusal.
-    fn of(event: &Event) -> Option<Self> {
-        match event {
-            Event::EgressDenied(EgressDenied { to, via, method, path, reason, .. }) => Some(Self {
-                to: to.clone(),
-                how: format!("{via} {reason}"),
-                what: Some((method.clone(), path.clone())),
-            }),
-            Event::EgressName(EgressName { name, kind, answered: false, .. }) => {
-                Some(Self { to: name.clone(), how: kind.clone(), what: None })
+impl Refusal {
+    fn same(&self) -> Same {
+        match self.clone() {
+            Self::Denied(EgressDenied { to, via, method, path, reason, .. }) => {
+                Same::Denied { to, via, reason, method, path }
             }
-            _ => None,
+            Self::Name(EgressName { name, kind, .. }) => Same::Name { name, kind },
         }
     }
-}
 
-fn counted(mut event: Event, count: u64) -> Event {
-    match &mut event {
-        Event::EgressDenied(denied) => denied.count = count,
-        Event::EgressName(name) => name.count = count,
-        _ => {}
+    fn counted(self, count: u64) -> Event {
+        match self {
+            Self::Denied(denied) => Event::EgressDenied(EgressDenied { count, ..denied }),
+            Self::Name(name) => Event::EgressName(EgressName { count, ..name }),
+        }
     }
-    event
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn name(name: &str) -> Event {
-        Event::EgressName(EgressName { name: name.into(), kind: "A".into(), count: 1, answered: false })
+    fn name(name: &str) -> Refusal {
+        Refusal::Name(EgressName { name: name.into(), kind: "A".into(), count: 1, answered: false })
     }
 
     fn count(event: &Event) -> u64 {
-        match event {
-            Event::EgressDenied(denied) => denied.count,
-            Event::EgressName(name) => name.count,
-            _ => 0,
-        }
+        let fields = serde_json::to_value(event).unwrap();
+        fields["count"].as_u64().unwrap()
     }
 
     #[test]
@@ -158,7 +154,7 @@ mod tests {
             let event = if number % 2 == 0 {
                 name(&format!("n{number}.example"))
             } else {
-                Event::EgressDenied(EgressDenied {
+                Refusal::Denied(EgressDenied {
                     to: format!("n{number}.example:1"),
                     via: String::new(),
                     method: None,
