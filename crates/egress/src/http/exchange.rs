@@ -1,7 +1,7 @@
 //! One request and its answer: cleared, carried to the server and back, and ended.
 
 use super::answer::{Answer, Fault, Form};
-use super::credentials::{self, Filter};
+use super::credentials::{Mask, Scan, Secrets, Whole};
 use super::flow::{Broken, Pass, Sink, Source, Stop, pump};
 use super::framing::Length;
 use super::upstream::{self, About, Link, One, Reply, Two};
@@ -27,7 +27,7 @@ pub(crate) struct Ask {
     /// Whether the client speaks HTTP/2.
     pub(crate) http2: bool,
     pub(crate) form: Form,
-    /// What is sent in place of the path as it was judged, where a secret belongs into the query.
+    /// What is sent in place of the path as it was judged, once a secret may be in its query.
     pub(crate) target: Option<String>,
 }
 
@@ -78,6 +78,7 @@ pub(crate) struct Tally {
 /// The parts of an exchange that both directions need.
 pub(crate) struct Turn<'a, W> {
     pub(crate) wall: &'a W,
+    pub(crate) secrets: &'a Secrets,
     pub(crate) cleared: &'a Cleared,
     pub(crate) tally: &'a Tally,
 }
@@ -89,10 +90,17 @@ struct Ends<'a, S, C> {
 }
 
 /// Counts what leaves, and looks for placeholders in it.
-struct Outward<'a, W>(&'a Turn<'a, W>, Filter);
+struct Outward<'a, W> {
+    turn: &'a Turn<'a, W>,
+    scan: Scan,
+    given: Option<Bytes>,
+}
 
 /// Counts what comes, and masks secrets in it.
-struct Inward<'a, W>(&'a Turn<'a, W>, Filter);
+struct Inward<'a, W> {
+    turn: &'a Turn<'a, W>,
+    mask: Mask,
+}
 
 // === impl Ask ===
 
@@ -130,10 +138,8 @@ impl<W: Wall> Forward<W> {
             Err(denial) => return self.deny(&ask, &denial, client).await,
         };
         let tally = Tally::default();
-        let turn = Turn { wall: self.wall(), cleared: &cleared, tally: &tally };
-        let mut ends = Ends { source, client };
-        let carried = self.carry(&turn, &mut ask, &mut ends).await;
-        let client = ends.client;
+        let turn = Turn { wall: self.wall(), secrets: self.secrets(), cleared: &cleared, tally: &tally };
+        let carried = self.carry(&turn, &mut ask, Ends { source, client: &mut *client }).await;
         let left = match &carried {
             Ok(()) => Left::Answered,
             Err(failure) => self.fail(&ask, failure, &tally, client).await,
@@ -180,10 +186,18 @@ impl<W: Wall> Forward<W> {
         &self,
         turn: &Turn<'_, W>,
         ask: &mut Ask,
-        ends: &mut Ends<'_, S, C>,
+        ends: Ends<'_, S, C>,
     ) -> Result<(), Failure> {
+        let Ends { source, client } = ends;
+        if turn.cleared.binding().is_some() {
+            // The body may have to be read before its head can be sent.
+            client.proceed().await.map_err(Failure::Client)?;
+        }
+        let first = turn.secrets.prepare(turn.cleared, ask, source).await?;
+        let mut source = Whole { first, source };
+        let mut ends = Ends { source: &mut source, client };
         if let Some(link) = self.pool().take(&ask.identity, ask.http2).await {
-            let carried = self.over(turn, link, ask, ends).await;
+            let carried = self.over(turn, link, ask, &mut ends).await;
             let again = matches!(&carried, Err(Failure::Fault(Fault::NoAnswer | Fault::Broken(_))))
                 && turn.tally.status.get().is_none()
                 && ask.can_be_sent_again();
@@ -192,7 +206,7 @@ impl<W: Wall> Forward<W> {
             }
         }
         let link = self.connect(turn.cleared, ask.http2).await?;
-        self.over(turn, link, ask, ends).await
+        self.over(turn, link, ask, &mut ends).await
     }
 
     /// A new connection to where something was cleared to.
@@ -210,7 +224,7 @@ impl<W: Wall> Forward<W> {
         &self,
         turn: &Turn<'_, W>,
         link: Link,
-        ask: &mut Ask,
+        ask: &Ask,
         ends: &mut Ends<'_, S, C>,
     ) -> Result<(), Failure> {
         let about = match &link {
@@ -227,9 +241,14 @@ impl<W: Wall> Forward<W> {
         carried.map_err(|failure| failure.explained(&about, turn.tally))
     }
 
-    /// Looks the head through, puts a secret in, and counts it.
-    pub(crate) fn ready(&self, turn: &Turn<'_, W>, ask: &mut Ask, about: &About) -> Result<(), Failure> {
-        credentials::inject(turn.cleared, about, ask).map_err(Failure::Denied)?;
+    /// Sees that a secret goes to nobody who has not shown who it is, and counts the head.
+    pub(crate) fn ready(&self, turn: &Turn<'_, W>, ask: &Ask, about: &About) -> Result<(), Failure> {
+        if let Some(binding) = turn.cleared.binding()
+            && !about.certified
+        {
+            let why = "the connection is not verified TLS".to_owned();
+            return Err(Failure::Denied(Denial::Secret { secret: binding.secret.clone(), why }));
+        }
         let bytes = ask.method.as_str().len() + ask.target().len() + field_bytes(&ask.fields);
         turn.count_out(bytes).map_err(Failure::Denied)
     }
@@ -279,7 +298,7 @@ pub(crate) async fn converse<W: Wall, S: Source, K: Sink, R: Reply, C: Client>(
     (reply, client): (&mut R, &mut C),
 ) -> Result<(), Failure> {
     let upload = async {
-        match pump(source, up, &mut Outward(turn, Filter::default())).await {
+        match pump(source, up, &mut Outward { turn, scan: turn.secrets.scan(), given: None }).await {
             Ok(()) => {
                 turn.tally.sent.set(true);
                 source.gone().await;
@@ -309,13 +328,14 @@ pub(crate) async fn converse<W: Wall, S: Source, K: Sink, R: Reply, C: Client>(
 pub(crate) async fn receive<W: Wall, R: Source, C: Client>(
     turn: &Turn<'_, W>,
     method: &Method,
-    (status, mut fields, length): (StatusCode, HeaderMap, Length),
+    (status, mut fields, mut length): (StatusCode, HeaderMap, Length),
     reply: &mut R,
     client: &mut C,
 ) -> Result<(), Failure> {
     hop::strip_response(method, status, &mut fields);
-    let mut pass = Inward(turn, Filter::default());
-    pass.1.fields(&mut fields).map_err(Failure::Denied)?;
+    let binding = turn.cleared.binding();
+    let mask = turn.secrets.mask(binding, status, &mut fields, &mut length).map_err(Failure::Denied)?;
+    let mut pass = Inward { turn, mask };
     turn.count_in(field_bytes(&fields)).map_err(Failure::Denied)?;
     turn.tally.status.set(Some(status.as_u16()));
     client.respond(status, fields, length).await.map_err(Failure::Client)?;
@@ -387,22 +407,29 @@ impl<W> fmt::Debug for Turn<'_, W> {
 // === impl Outward ===
 
 impl<W: Wall> Pass for Outward<'_, W> {
-    fn data(&mut self, data: Bytes) -> Result<Bytes, Denial> {
-        let data = self.1.data(data)?;
-        self.0.count_out(data.len())?;
-        Ok(data)
+    fn give(&mut self, data: Bytes) -> Result<(), Stop> {
+        self.scan.data(&data).map_err(Stop::Denied)?;
+        self.turn.count_out(data.len()).map_err(Stop::Denied)?;
+        self.given = Some(data);
+        Ok(())
     }
 
-    fn rest(&mut self) -> Result<Bytes, Denial> {
-        let rest = self.1.rest()?;
-        self.0.count_out(rest.len())?;
-        Ok(rest)
+    fn take(&mut self) -> Result<Option<Bytes>, Stop> {
+        Ok(self.given.take())
     }
 
-    fn trailers(&mut self, mut trailers: HeaderMap) -> Result<HeaderMap, Denial> {
+    fn pause(&mut self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn rest(&mut self) -> Result<Bytes, Stop> {
+        Ok(Bytes::new())
+    }
+
+    fn trailers(&mut self, mut trailers: HeaderMap) -> Result<HeaderMap, Stop> {
         hop::strip_trailers(&mut trailers);
-        self.1.fields(&mut trailers)?;
-        self.0.count_out(field_bytes(&trailers))?;
+        self.scan.trailers(&trailers).map_err(Stop::Denied)?;
+        self.turn.count_out(field_bytes(&trailers)).map_err(Stop::Denied)?;
         Ok(trailers)
     }
 }
@@ -410,19 +437,28 @@ impl<W: Wall> Pass for Outward<'_, W> {
 // === impl Inward ===
 
 impl<W: Wall> Pass for Inward<'_, W> {
-    fn data(&mut self, data: Bytes) -> Result<Bytes, Denial> {
-        self.0.count_in(data.len())?;
-        self.1.data(data)
+    fn give(&mut self, data: Bytes) -> Result<(), Stop> {
+        self.turn.count_in(data.len()).map_err(Stop::Denied)?;
+        self.mask.give(data);
+        Ok(())
     }
 
-    fn rest(&mut self) -> Result<Bytes, Denial> {
-        self.1.rest()
+    fn take(&mut self) -> Result<Option<Bytes>, Stop> {
+        self.mask.take()
     }
 
-    fn trailers(&mut self, mut trailers: HeaderMap) -> Result<HeaderMap, Denial> {
+    fn pause(&mut self) -> Bytes {
+        self.mask.pause()
+    }
+
+    fn rest(&mut self) -> Result<Bytes, Stop> {
+        self.mask.rest()
+    }
+
+    fn trailers(&mut self, mut trailers: HeaderMap) -> Result<HeaderMap, Stop> {
         hop::strip_trailers(&mut trailers);
-        self.1.fields(&mut trailers)?;
-        self.0.count_in(field_bytes(&trailers))?;
+        self.turn.secrets.mask_fields(&mut trailers);
+        self.turn.count_in(field_bytes(&trailers)).map_err(Stop::Denied)?;
         Ok(trailers)
     }
 }

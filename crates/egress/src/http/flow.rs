@@ -58,12 +58,19 @@ pub(crate) trait Sink {
 
 /// What happens to the data on its way: it is counted, looked through, masked.
 pub(crate) trait Pass {
-    fn data(&mut self, data: Bytes) -> Result<Bytes, Denial>;
+    /// Takes the next of it.
+    fn give(&mut self, data: Bytes) -> Result<(), Stop>;
 
-    /// What was held back.
-    fn rest(&mut self) -> Result<Bytes, Denial>;
+    /// What can be passed on of what was given, a piece at a time; `None` once more is needed.
+    fn take(&mut self) -> Result<Option<Bytes>, Stop>;
 
-    fn trailers(&mut self, trailers: HeaderMap) -> Result<HeaderMap, Denial>;
+    /// What need not be held back while nothing comes.
+    fn pause(&mut self) -> Bytes;
+
+    /// What was held back, at the end.
+    fn rest(&mut self) -> Result<Bytes, Stop>;
+
+    fn trailers(&mut self, trailers: HeaderMap) -> Result<HeaderMap, Stop>;
 }
 
 /// Why the pump stopped before the end.
@@ -81,34 +88,38 @@ pub(crate) async fn pump(
     pass: &mut impl Pass,
 ) -> Result<(), Stop> {
     loop {
-        match next(source, sink).await? {
+        let trailers = match next(source, sink, pass).await? {
             Some(Frame::Data(data)) => {
-                let data = pass.data(data).map_err(Stop::Denied)?;
-                if !data.is_empty() {
-                    sink.data(data).await.map_err(Stop::Sink)?;
+                pass.give(data)?;
+                while let Some(data) = pass.take()? {
+                    put(sink, data).await?;
                 }
+                continue;
             }
-            last @ (Some(Frame::Trailers(_)) | None) => {
-                let rest = pass.rest().map_err(Stop::Denied)?;
-                if !rest.is_empty() {
-                    sink.data(rest).await.map_err(Stop::Sink)?;
-                }
-                let trailers = match last {
-                    Some(Frame::Trailers(trailers)) => Some(pass.trailers(trailers).map_err(Stop::Denied)?),
-                    Some(Frame::Data(_)) | None => None,
-                };
-                return sink.end(trailers).await.map_err(Stop::Sink);
-            }
-        }
+            Some(Frame::Trailers(trailers)) => Some(trailers),
+            None => None,
+        };
+        put(sink, pass.rest()?).await?;
+        let trailers = trailers.map(|trailers| pass.trailers(trailers)).transpose()?;
+        return sink.end(trailers).await.map_err(Stop::Sink);
     }
 }
 
+async fn put(sink: &mut impl Sink, data: Bytes) -> Result<(), Stop> {
+    if data.is_empty() { Ok(()) } else { sink.data(data).await.map_err(Stop::Sink) }
+}
+
 /// The next frame. Where none is there yet, what is held is sent before waiting for it.
-async fn next(source: &mut impl Source, sink: &mut impl Sink) -> Result<Option<Frame>, Stop> {
+async fn next(
+    source: &mut impl Source,
+    sink: &mut impl Sink,
+    pass: &mut impl Pass,
+) -> Result<Option<Frame>, Stop> {
     let mut frame = pin!(source.frame());
     if let Poll::Ready(frame) = poll_fn(|cx| Poll::Ready(frame.as_mut().poll(cx))).await {
         return frame.map_err(Stop::Source);
     }
+    put(sink, pass.pause()).await?;
     sink.flush().await.map_err(Stop::Sink)?;
     poll_fn(|cx| {
         if sink.poll_gone(cx).is_ready() {

@@ -11,6 +11,9 @@
 //!
 //! **Invariant:** every request of a connection is cleared by itself, whatever was allowed before it.
 //!
+//! **Invariant:** a secret is put into a request only after it was cleared, and is sent only over TLS
+//! whose server has shown who it is.
+//!
 //! **Invariant:** an answer that broke off never looks whole to the client.
 
 mod answer;
@@ -34,6 +37,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use credentials::Secrets;
 pub use http1::Served;
 pub use prefixed::{Cut, Prefixed};
 pub use target::Place;
@@ -55,14 +59,15 @@ pub struct Forward<W>(Rc<Parts<W>>);
 struct Parts<W> {
     wall: W,
     servers: Servers,
+    secrets: Rc<Secrets>,
     pool: Pool,
 }
 
 // === impl Forward ===
 
 impl<W: Wall> Forward<W> {
-    pub fn new(wall: W, servers: Servers) -> Self {
-        Self(Rc::new(Parts { wall, servers, pool: Pool::default() }))
+    pub fn new(wall: W, servers: Servers, secrets: Rc<Secrets>) -> Self {
+        Self(Rc::new(Parts { wall, servers, secrets, pool: Pool::default() }))
     }
 
     /// Serves a connection of HTTP, in the clear or inside of TLS that was opened. `first` are bytes
@@ -130,6 +135,10 @@ impl<W: Wall> Forward<W> {
 
     pub(crate) fn servers(&self) -> &Servers {
         &self.0.servers
+    }
+
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.0.secrets
     }
 
     pub(crate) fn pool(&self) -> &Pool {

@@ -1,6 +1,7 @@
 //! WebSocket: a GET that was allowed becomes a connection of bytes, in both directions, counted.
 
 use super::answer::Fault;
+use super::credentials::Mask;
 use super::exchange::{Ask, Failure, Left, Tally, Turn, receive};
 use super::flow::{Broken, Frame, Sink, Source};
 use super::framing::Length;
@@ -34,7 +35,7 @@ pub(crate) async fn exchange<W: Wall, R: AsyncRead + Unpin, K: AsyncWrite + Unpi
         Err(denial) => return Outcome::Http(forward.deny(&ask, &denial, client).await),
     };
     let tally = Tally::default();
-    let turn = Turn { wall: forward.wall(), cleared: &cleared, tally: &tally };
+    let turn = Turn { wall: forward.wall(), secrets: forward.secrets(), cleared: &cleared, tally: &tally };
     let carried = carry(forward, &turn, &mut ask, reader, client).await;
     let outcome = match &carried {
         Ok(true) => Outcome::Relayed,
@@ -54,6 +55,7 @@ async fn carry<W: Wall, R: AsyncRead + Unpin, K: AsyncWrite + Unpin>(
     reader: &mut Reader<R>,
     client: &mut ClientOne<'_, K>,
 ) -> Result<bool, Failure> {
+    turn.secrets.prepare(turn.cleared, ask, reader).await?;
     let Link::One(mut one) = forward.connect(turn.cleared, false).await? else {
         return Err(Failure::Fault(Fault::Framing("the server speaks HTTP/2 where HTTP/1 was asked for")));
     };
@@ -92,6 +94,9 @@ async fn upgrade<W: Wall, K: AsyncWrite + Unpin>(
             }
             let mut fields = head.fields;
             hop::strip_response(&ask.method, head.status, &mut fields);
+            let (binding, mut length) = (turn.cleared.binding(), Length::UntilClose);
+            let masked = turn.secrets.mask(binding, head.status, &mut fields, &mut length);
+            masked.map_err(Failure::Denied)?;
             switch(&mut fields);
             turn.tally.status.set(Some(head.status.as_u16()));
             client.head(head.status, &fields, Length::None);
@@ -124,11 +129,12 @@ async fn relay<W: Wall, R: AsyncRead + Unpin, K: AsyncWrite + Unpin>(
     one.writer.raw();
     writer.raw();
     let up = async {
-        let moved = stream(reader, &mut one.writer, |bytes| turn.count_out(bytes)).await;
+        let moved = stream(reader, &mut one.writer, Mask::default(), |bytes| turn.count_out(bytes)).await;
         moved.map_err(|(side, broken)| fault(side == Side::Source, broken))
     };
+    let mask = turn.secrets.mask_bytes();
     let down = async {
-        let moved = stream(&mut one.reader, writer, |bytes| turn.count_in(bytes)).await;
+        let moved = stream(&mut one.reader, writer, mask, |bytes| turn.count_in(bytes)).await;
         moved.map_err(|(side, broken)| fault(side == Side::Sink, broken))
     };
     tokio::try_join!(up, down).map(|((), ())| ())
@@ -158,17 +164,24 @@ fn fault(is_client: bool, ended: Ended) -> Failure {
 async fn stream<R: AsyncRead + Unpin, K: AsyncWrite + Unpin>(
     from: &mut Reader<R>,
     to: &mut Writer<K>,
+    mut mask: Mask,
     count: impl Fn(usize) -> Result<(), Denial>,
 ) -> Result<(), (Side, Ended)> {
-    loop {
-        let frame = from.frame().await.map_err(|broken| (Side::Source, Ended::Broken(broken)))?;
-        let Some(Frame::Data(data)) = frame else { break };
+    let source = |broken| (Side::Source, Ended::Broken(broken));
+    let sink = |broken| (Side::Sink, Ended::Broken(broken));
+    while let Some(Frame::Data(data)) = from.frame().await.map_err(source)? {
         count(data.len()).map_err(|denial| (Side::Source, Ended::Denied(denial)))?;
-        let moved = async {
-            to.data(data).await?;
-            to.flush().await
-        };
-        moved.await.map_err(|broken| (Side::Sink, Ended::Broken(broken)))?;
+        mask.give(data);
+        while let Ok(Some(data)) = mask.take() {
+            to.data(data).await.map_err(sink)?;
+        }
+        to.data(mask.pause()).await.map_err(sink)?;
+        to.flush().await.map_err(sink)?;
+    }
+    // Bytes are in no coding that could be damaged.
+    if let Ok(rest) = mask.rest() {
+        to.data(rest).await.map_err(sink)?;
+        to.flush().await.map_err(sink)?;
     }
     to.shutdown().await;
     Ok(())

@@ -199,7 +199,7 @@ fn a_proxy_takes_whole_urls_and_hands_tunnels_out() {
             let answer = talk(&mut one, request).await;
             assert_eq!(answer.get(9..12), Some(status), "{answer}");
         }
-        let forward = Forward::new(wall, Servers::new(Vec::new()));
+        let forward = Forward::new(wall, Servers::new(Vec::new()), Rc::default());
         let (mut one, inside) = tokio::io::duplex(4096);
         one.write_all(b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\nmore")
             .await

@@ -4,6 +4,7 @@
 mod http1;
 mod malformed;
 mod opened;
+mod secrets;
 
 use super::*;
 use crate::wall::{Asked, Cleared, DialError, Dialled, End};
@@ -126,15 +127,17 @@ pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
     })
 }
 
+pub(super) type Script = Vec<(&'static str, &'static str)>;
+
 /// What a scripted server does with each connection: reads until its input holds `until`, then
 /// writes `say`, as often as given; then closes.
-pub(super) async fn server(script: Vec<(&'static str, &'static str)>) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
+pub(super) async fn server(script: Script) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
     server_of(script, None).await
 }
 
 /// The same, over TLS where a configuration is given.
 pub(super) async fn server_of(
-    script: Vec<(&'static str, &'static str)>,
+    script: Script,
     tls: Option<Arc<ServerConfig>>,
 ) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -159,11 +162,7 @@ pub(super) async fn server_of(
     (address, seen)
 }
 
-async fn play<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: S,
-    script: Vec<(&'static str, &'static str)>,
-    all: Rc<RefCell<Vec<u8>>>,
-) {
+async fn play<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, script: Script, all: Rc<RefCell<Vec<u8>>>) {
     for (until, say) in script {
         let mut got = Vec::new();
         while !String::from_utf8_lossy(&got).contains(until) {
@@ -183,7 +182,7 @@ async fn play<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// A client's end of a connection that is served.
 pub(super) async fn client(wall: &Fake, place: Place) -> TcpStream {
-    let forward = Forward::new(wall.clone(), Servers::new(Vec::new()));
+    let forward = Forward::new(wall.clone(), Servers::new(Vec::new()), Rc::default());
     client_of(&forward, place).await
 }
 

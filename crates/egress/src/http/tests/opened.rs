@@ -16,28 +16,28 @@ const RULE: &str = "GET,POST https://api.example.com/v1/**";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// A sandbox's wall with TLS on both sides: the sandbox's authority, and the servers' own.
-struct Stand {
+pub(super) struct Stand {
     forward: Forward<Fake>,
-    wall: Fake,
+    pub(super) wall: Fake,
     inside: Rc<Ca>,
     opener: Opener,
 }
 
 /// The servers' authority, and the file that the wall knows it by.
-struct Outside {
+pub(super) struct Outside {
     ca: Ca,
     file: tempfile::NamedTempFile,
 }
 
 impl Outside {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let ca = Ca::make("outside", SystemTime::now()).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), ca.pem()).unwrap();
         Self { ca, file }
     }
 
-    fn config(&self, host: &str, speaks: &[&str]) -> Arc<ServerConfig> {
+    pub(super) fn config(&self, host: &str, speaks: &[&str]) -> Arc<ServerConfig> {
         let key = self.ca.leaf(&fumehood_model::egress::Host::parse(host).unwrap()).unwrap();
         let mut config = ServerConfig::builder_with_provider(crate::tls::provider())
             .with_safe_default_protocol_versions()
@@ -48,16 +48,25 @@ impl Outside {
         Arc::new(config)
     }
 
-    fn authority(&self) -> Authority {
+    pub(super) fn authority(&self) -> Authority {
         Authority::parse(&format!("{HOST}={}", self.file.path().display())).unwrap()
     }
 }
 
 impl Stand {
-    fn new(server: SocketAddr, authorities: Vec<Authority>) -> Self {
-        let wall = Fake::new(&[RULE], server);
+    pub(super) fn new(server: SocketAddr, authorities: Vec<Authority>) -> Self {
+        Self::with(&[RULE], server, authorities, Rc::default())
+    }
+
+    pub(super) fn with(
+        rules: &[&str],
+        server: SocketAddr,
+        authorities: Vec<Authority>,
+        secrets: Rc<Secrets>,
+    ) -> Self {
+        let wall = Fake::new(rules, server);
         let inside = Rc::new(Ca::make("test", SystemTime::now()).unwrap());
-        let forward = Forward::new(wall.clone(), Servers::new(authorities));
+        let forward = Forward::new(wall.clone(), Servers::new(authorities), secrets);
         Self { forward, wall, opener: Opener::new(Rc::clone(&inside)), inside }
     }
 
@@ -78,7 +87,7 @@ impl Stand {
         address
     }
 
-    async fn client(&self, speaks: &[&str]) -> tokio_rustls::client::TlsStream<TcpStream> {
+    pub(super) async fn client(&self, speaks: &[&str]) -> tokio_rustls::client::TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(self.inside.der().to_vec())).unwrap();
         self.client_with(roots, HOST, speaks).await.unwrap()
@@ -100,7 +109,7 @@ impl Stand {
         TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(name).unwrap(), stream).await
     }
 
-    async fn http2(&self) -> h2::client::SendRequest<Bytes> {
+    pub(super) async fn http2(&self) -> h2::client::SendRequest<Bytes> {
         let tls = self.client(&["h2"]).await;
         assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         let (send, connection) = h2::client::handshake(tls).await.unwrap();
