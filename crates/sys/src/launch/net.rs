@@ -65,7 +65,7 @@ const GATEWAY_SETTINGS: [(&CStr, &[u8]); 4] = [
     (c"/proc/sys/net/ipv4/icmp_echo_ignore_all", b"1"),
     (c"/proc/sys/net/ipv6/icmp/echo_ignore_all", b"1"),
     (c"/proc/sys/net/ipv4/icmp_ratemask", b"0"),
-    (c"/proc/sys/net/ipv6/icmp/ratelimit", b"0"),
+    (c"/proc/sys/net/ipv6/icmp/ratemask", b"0"),
 ];
 /// A program inside may listen on any port.
 const SANDBOX_SETTINGS: [(&CStr, &[u8]); 1] = [(c"/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0")];
@@ -268,6 +268,8 @@ impl Gateway {
         for to in inside.hosts() {
             batch.route(&Route { to, interface: LINK, scope: Scope::Link, table: Table::Local });
         }
+        // Whom refusals are from: where the kernel has no address of its own, it says them from loopback's.
+        batch.address(LINK, router.hosts()[1]);
         outer.apply(batch)?;
         let mut batch = Batch::new();
         batch.up(LINK);
