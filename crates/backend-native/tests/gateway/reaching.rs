@@ -1,6 +1,7 @@
 //! What programs inside can reach, and what the holder of the gateway sees of it.
 
 use crate::guest::{Guest, Lab, PATIENCE, both_callers};
+use fumehood_backend::Event;
 use fumehood_backend::gateway::{PROXY, Ports};
 use fumehood_sys::datagram;
 use fumehood_sys::observer::{self, Attempt, Protocol};
@@ -22,6 +23,7 @@ both_callers! {
     the_first_packet_is_not_lost
     closed_sockets_leave_no_network
     many_ports_are_listened_to
+    a_server_inside_is_dialled
 }
 
 const HOSTS: [&str; 5] = ["203.0.113.7", "2001:db8::7", "198.18.0.1", "fd66:756d:6568:1::5", "8.8.8.8"];
@@ -355,4 +357,30 @@ fn many_ports_are_listened_to() {
         stream.write_all(port.to_string().as_bytes()).unwrap();
     }
     assert_eq!(guest.finish(running), "1000\n1063\n");
+}
+
+/// The host's side of a published port.
+fn a_server_inside_is_dialled() {
+    let lab = Lab::new();
+    let (mut guest, gateway) = lab.listed(&[443]);
+    let running = guest.start(
+        "import socket\n\
+         l = socket.create_server(('127.0.0.1', 443))\n\
+         print('listening', flush=True)\n\
+         c, peer = l.accept()\n\
+         c.sendall(c.recv(9)); print(peer[0])\n",
+    );
+    assert!(matches!(guest.event(), Event::Started));
+    let running = guest.await_line(running, "listening");
+    let wanted = guest.instance.dial(443).unwrap();
+    let Event::Dialled { call, result } = guest.event() else { panic!("another event") };
+    assert_eq!(call, wanted);
+    let mut stream = TcpStream::from(result.unwrap());
+    stream.set_nonblocking(false).unwrap();
+    stream.write_all(b"echo").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "echo");
+    assert_eq!(guest.finish_started(running), "127.0.0.1\n");
+    assert!(!readable(gateway.listeners[0].1.as_fd(), Duration::ZERO), "it went out and came back");
 }
