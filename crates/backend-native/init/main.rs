@@ -11,12 +11,13 @@
 //! ```text
 //!            ┌────────────── poll ◄─────────────┐
 //!   request  ▼                                  ▼  a child ended
-//!   start / signal / kill ──► report      reap all ──► report, and after a "once" exec: end the rest, exit
+//!   start / signal / kill / dial ► report    reap all ──► report, and after a "once" exec: end the rest, exit
 //!            │
 //!            └─ end of the socket, or bytes that are not ours ──► kill all, exit
 //! ```
 //!
 //! **Invariant:** for one exec the reports are `[Terminal] Started Ended` or `NotStarted`, in that order.
+//! **Invariant:** for one call there is one report, `Dialled` or `NotDialled`.
 //! **Invariant:** a received descriptor is closed here whatever becomes of its request.
 //! **Invariant:** the guest can not trace this process nor open its descriptors (it is not dumpable).
 
@@ -30,6 +31,7 @@ compile_error!("`init` speaks to the kernel directly and knows only Linux on x86
 
 mod call;
 mod channel;
+mod dial;
 mod launch;
 mod memory;
 mod table;
@@ -184,6 +186,7 @@ impl Init {
             Incoming::KillAll => {
                 let _ = call::kill_all();
             }
+            Incoming::Dial { call, port } => self.dial(call, port),
             Incoming::Refused { exec } => self.refuse(exec, Stage::Spawn, call::EINVAL),
             Incoming::End => self.finish(),
         }
@@ -209,6 +212,18 @@ impl Init {
                 self.report(Report::Started { exec: exec_number, pid });
             }
             Err((stage, errno)) => self.refuse(exec_number, stage, errno),
+        }
+    }
+
+    /// Connects to a port of the guest's loopback, for the keeper to use, or says why not.
+    fn dial(&self, call: u32, port: u16) {
+        match dial::loopback(port) {
+            Ok(connection) => {
+                if self.channel.send(&Report::Dialled { call }, Some(&connection)).is_err() {
+                    self.finish();
+                }
+            }
+            Err(errno) => self.report(Report::NotDialled { call, errno: errno.0 }),
         }
     }
 

@@ -84,6 +84,10 @@ impl Instance for NativeInstance {
         }
     }
 
+    fn dial(&mut self, port: u16) -> Result<u32, ExecError> {
+        self.parts.control.dial(port)
+    }
+
     fn kill(&mut self) {
         // The whole pid namespace goes with its first process.
         let _ = process::send_signal(self.parts.spawned.pidfd.as_fd(), 9);

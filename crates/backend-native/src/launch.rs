@@ -106,10 +106,14 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
-    let made = enter(&mut program, &identity, cgroup.as_ref())
-        .and_then(|()| plumbing.place(&mut program))
-        .and_then(|laid| enter_namespaces(&mut program, namespaces.as_ref()).map(|()| laid))
-        .and_then(|laid| Ok((laid, root.place(plan, &identity, &mut program)?)));
+    let made = enter(&mut program, &identity, cgroup.as_ref()).and_then(|()| {
+        plumbing.begin_in_child(&mut program);
+        let maker = root.place(plan, &identity, &mut program)?;
+        // It joins the namespaces that are taken from their maker then.
+        let laid = plumbing.place(&mut program)?;
+        enter_namespaces(&mut program, namespaces.as_ref())?;
+        Ok((laid, maker))
+    });
     program.extend(rest);
     let spawned = made.and_then(|made| Ok((launch::spawn(&program, fresh, None)?, made)));
     drop(program);

@@ -1,11 +1,12 @@
 //! From the connections that the gate takes to those who read what is inside.
 
 use crate::hello::ClientHello;
-use crate::http::{Forward, Place, Served};
+use crate::http::{Forward, Place, Secrets, Served};
 use crate::inbound::{Inbound, Protocols};
 use crate::tls::{Ca, Opener, Servers};
 use crate::wall::Wall;
 use fumehood_model::egress::{Authority, Identity, Scheme};
+use fumehood_vault::vault::Vault;
 use std::cell::OnceCell;
 use std::rc::Rc;
 
@@ -14,6 +15,7 @@ use std::rc::Rc;
 pub(crate) struct Readers<W> {
     authorities: Vec<Authority>,
     opener: Option<Opener>,
+    secrets: Rc<Secrets>,
     /// Made with the first connection, and kept: connections to servers are shared.
     forward: OnceCell<Forward<W>>,
 }
@@ -22,13 +24,16 @@ pub(crate) struct Readers<W> {
 
 impl<W: Wall> Readers<W> {
     /// Without an authority no TLS is opened.
-    pub(crate) fn new(authorities: Vec<Authority>, ca: Option<Ca>) -> Self {
+    pub(crate) fn new(authorities: Vec<Authority>, ca: Option<Ca>, vault: Vault) -> Self {
         let opener = ca.map(|ca| Opener::new(Rc::new(ca)));
-        Self { authorities, opener, forward: OnceCell::new() }
+        Self { authorities, opener, secrets: Rc::new(Secrets::new(vault)), forward: OnceCell::new() }
     }
 
     fn forward(&self, wall: W) -> &Forward<W> {
-        self.forward.get_or_init(|| Forward::new(wall, Servers::new(self.authorities.clone())))
+        self.forward.get_or_init(|| {
+            let servers = Servers::new(self.authorities.clone());
+            Forward::new(wall, servers, Rc::clone(&self.secrets))
+        })
     }
 }
 

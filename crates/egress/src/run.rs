@@ -70,7 +70,7 @@ pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunE
         spawn_local(recorder.clone().carry());
         let lookup = SystemLookup::new(config.resolv_conf, config.hosts);
         let dialler = Dialler::new(Box::new(SystemWorld::new(lookup)));
-        let readers = Readers::new(config.egress.authorities.clone(), config.ca);
+        let readers = Readers::new(config.egress.authorities.clone(), config.ca, config.vault);
         let gate = Gate::new(Table::new(config.egress), recorder, dialler, stop.clone());
         serve(&gate, sockets, readers).map_err(RunError::Sockets)?;
         match stop.stopped().await {

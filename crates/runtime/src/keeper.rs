@@ -206,6 +206,8 @@ impl<'a> Keeper<'a> {
                     }
                     self.outcome = Some(Outcome::Ended(status));
                 }
+                // Nothing here dials; a connection that nobody asked for is closed.
+                Event::Dialled { .. } => {}
                 Event::Denied { syscall } => self.hit(HitKind::Denied, syscall, 1),
                 Event::Gone => self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone)),
             }
