@@ -9,6 +9,7 @@
 use crate::durable;
 use crate::files::discard;
 use crate::files::disk::{self, Disk};
+use crate::files::layer::Layer;
 use crate::run::unix_millis;
 use fumehood_audit::{Line, RecordError, TaskLog};
 use fumehood_backend::Backend;
@@ -164,6 +165,9 @@ fn forget_unused(layer: &Path) {
 /// A killed run keeps what it changed, for its owner to look at; a layer without changes is nothing.
 fn forget_if_unchanged(layer: &Path, mounted: Option<&OwnedFd>) {
     let Ok(dir) = DirHandle::open(layer) else { return };
+    if Layer::is_unfinished(&dir) {
+        return drop(crate::places::remove_layer(layer));
+    }
     let Ok(own) = Disk::find(&dir) else { return };
     let parts = match (mounted, &own) {
         (Some(mounted), _) => mounted.try_clone().map(DirHandle::from),
