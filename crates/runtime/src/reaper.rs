@@ -87,6 +87,7 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     }
     let mut word = [0_u8; 1];
     let done = matches!(pipe.read(&mut word), Ok(1));
+    drop(pipe);
     // Nobody is there to be told of a failure; the next reaper tries again.
     let _ = estate.backend.reap(estate.id);
     if !done {

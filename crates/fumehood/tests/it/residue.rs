@@ -387,3 +387,19 @@ fn a_layer_whose_run_was_killed_before_its_record_goes() {
     assert!(lab::poll(SETTLED, || !unused.exists()), "the layer stays");
     assert!(changed.join("upper/written").exists(), "a layer with changes went");
 }
+
+/// Its reapers may still be at work in a place's state folder when the place goes.
+#[test]
+fn a_place_goes_while_its_reapers_work() {
+    // Only an ordinary user may have to be given a copy of the binary.
+    let caller = if lab::am_root() { Caller::Root } else { Caller::User };
+    for round in 0..rounds(12, 200) {
+        let lab = Lab::new(caller);
+        let path = lab.path().to_owned();
+        assert!(start(&lab, "true").wait().unwrap().success());
+        // From the moment at which the reaper begins to end to the one at which it syncs what it wrote.
+        std::thread::park_timeout(Duration::from_micros(dice(3_000)));
+        drop(lab);
+        assert!(!path.exists(), "left in round {round}: {:?}", folder(path.to_str().unwrap(), |_| true));
+    }
+}
