@@ -1,8 +1,8 @@
 //! What the engine itself takes, with prepared pools as a server would hold them: one JSON line.
 //!
-//! `launch` is from asking for a sandbox to the command's `execve` being done, with every wall and limit
-//! on. `cycle` goes on until the command has ended and everything is removed. `cold` is `launch` with
-//! nothing prepared. `fork_exec` is a plain program started and waited for, in the same rounds.
+//! A plan of the pool has begun: its sandbox stands, and waits for a command that is not known yet. `launch` is from asking for a sandbox to the command's `execve` being done, with every wall and limit
+//! on. `ended` goes on until the command's end is known, `cycle` until everything is removed. `cold` is `launch`
+//! with nothing prepared. `fork_exec` is a plain program started and waited for, in the same rounds.
 
 #![expect(
     clippy::expect_used,
@@ -39,22 +39,26 @@ fn main() {
         (number, plan)
     };
     let mut pool: VecDeque<_> = (0..POOL).map(prepared).collect();
-    let (mut launch, mut cycle, mut cold, mut plain) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut launch, mut ended, mut cycle) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cold, mut plain) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         // The pool is filled between requests, and its makers are done before the next one.
         pool.push_back(prepared(POOL + round));
         std::thread::sleep(Duration::from_millis(5));
         if let Some((number, plan)) = pool.pop_front() {
-            let (to_exec, whole) = one(&native, number, plan);
+            let [to_exec, to_end, whole] = one(&native, number, plan);
             launch.push(to_exec);
+            ended.push(to_end);
             cycle.push(whole);
         }
         let number = ROUNDS * 10 + round;
-        cold.push(one(&native, number, plan(&cold_native, number)).0);
+        let [to_exec, ..] = one(&native, number, plan(&cold_native, number));
+        cold.push(to_exec);
         plain.push(fork_exec());
     }
     drop(pool);
-    let figures = [("launch", launch), ("cycle", cycle), ("cold", cold), ("fork_exec", plain)];
+    let figures =
+        [("launch", launch), ("ended", ended), ("cycle", cycle), ("cold", cold), ("fork_exec", plain)];
     let fields: Vec<String> = figures.into_iter().map(|(name, times)| show(name, times)).collect();
     println!("{{\"bench\":\"engine\",\"rounds\":{ROUNDS},{}}}", fields.join(","));
 }
@@ -63,8 +67,8 @@ fn id(number: usize) -> TaskId {
     TaskId::new(number as u64, u64::from(std::process::id()))
 }
 
-/// Launches, runs `true`, and removes everything. Times to `execve` and to the end.
-fn one(native: &Native, number: usize, plan: Box<dyn Plan>) -> (Duration, Duration) {
+/// Launches, runs `true`, and removes everything. Times to `execve`, to the command's end and to the last.
+fn one(native: &Native, number: usize, plan: Box<dyn Plan>) -> [Duration; 3] {
     let start = Instant::now();
     let mut instance = plan.launch().expect("a sandbox");
     let (stdin, _feed) = fumehood_sys::process::pipe(false).expect("a pipe");
@@ -74,9 +78,10 @@ fn one(native: &Native, number: usize, plan: Box<dyn Plan>) -> (Duration, Durati
     wait_for(instance.as_mut(), |event| matches!(event, Event::Started));
     let to_exec = start.elapsed();
     wait_for(instance.as_mut(), |event| matches!(event, Event::Ended { .. }));
+    let to_end = start.elapsed();
     drop(instance);
     native.reap(&id(number)).expect("nothing left");
-    (to_exec, start.elapsed())
+    [to_exec, to_end, start.elapsed()]
 }
 
 fn wait_for(instance: &mut dyn Instance, wanted: impl Fn(&Event) -> bool) {
