@@ -1,8 +1,9 @@
 //! What the engine itself takes, with prepared pools as a server would hold them: one JSON line.
 //!
-//! A plan of the pool has begun: its sandbox stands, and waits for a command that is not known yet. `launch` is from asking for a sandbox to the command's `execve` being done, with every wall and limit
-//! on. `ended` goes on until the command's end is known, `cycle` until everything is removed. `cold` is `launch`
-//! with nothing prepared. `fork_exec` is a plain program started and waited for, in the same rounds.
+//! A plan of the pool has begun: its sandbox stands, and waits for a command that is not known yet. `launch` is
+//! from asking for a sandbox to the command's `execve` being done, with every wall and limit on. `ended` goes on
+//! until the command's end is known, `cycle` until everything is removed. `cold` is `launch` with nothing
+//! prepared. `fork_exec` is a plain program started and waited for, in the same rounds.
 
 #![expect(
     clippy::expect_used,

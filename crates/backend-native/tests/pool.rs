@@ -87,13 +87,19 @@ mod tests {
         }
     }
 
-    /// The first processes of sandboxes that this very thread started.
+    /// The first processes of sandboxes that this very thread started, once each has given itself its name and
+    /// those who helped to build them are gone.
     fn inits() -> BTreeSet<u32> {
-        let children = std::fs::read_to_string("/proc/thread-self/children").unwrap();
-        let named = |pid: &u32| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "init\n")
-        };
-        children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(named).collect()
+        let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut living = BTreeSet::new();
+        let settled = poll_until(|| {
+            let children = std::fs::read_to_string("/proc/thread-self/children").unwrap();
+            living = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+            living.retain(|pid| is_there(*pid));
+            living.iter().all(|pid| name(*pid) == "init\n")
+        });
+        assert!(settled, "children that are not the first of a sandbox: {living:?}");
+        living
     }
 
     fn is_there(pid: u32) -> bool {
