@@ -1,10 +1,11 @@
 //! What the engine itself takes, with prepared pools as a server would hold them: one JSON line.
 //!
-//! `launch` is from asking for a sandbox to the command's `execve` being done, with every wall and limit
-//! on. `cycle` goes on until the command has ended and everything is removed. `cold` is `launch` with
-//! nothing prepared. `fork_exec` is a plain program started and waited for, in the same rounds. With `net`
-//! they are those of a sandbox with a gateway, and with `every` of one whose gateway hears every port;
-//! `end` is what closing its sockets takes.
+//! A plan of the pool has begun: its sandbox stands, and waits for a command that is not known yet. `launch` is
+//! from asking for a sandbox to the command's `execve` being done, with every wall and limit on. `ended` goes on
+//! until the command's end is known, `cycle` until everything is removed. `cold` is `launch` with nothing
+//! prepared. `fork_exec` is a plain program started and waited for, in the same rounds. With `net` they are those of
+//! a sandbox with a gateway, and with `every` of one whose gateway hears every port; `end` is what closing its
+//! sockets takes.
 
 #![expect(
     clippy::expect_used,
@@ -59,6 +60,7 @@ fn main() {
             if let Some((number, plan)) = side.pool.pop_front() {
                 let took = one(&native, number, plan);
                 side.launch.push(took.to_exec);
+                side.ended.push(took.to_end);
                 side.cycle.push(took.whole);
                 side.end.push(took.end);
             }
@@ -84,6 +86,7 @@ struct Side {
     ports: Option<Ports>,
     pool: VecDeque<(usize, Box<dyn Plan>)>,
     launch: Vec<Duration>,
+    ended: Vec<Duration>,
     cycle: Vec<Duration>,
     cold: Vec<Duration>,
     end: Vec<Duration>,
@@ -92,9 +95,9 @@ struct Side {
 // === impl Side ===
 
 impl Side {
-    fn shown(self) -> [String; 4] {
-        let Self { name, launch, cycle, cold, end, .. } = self;
-        [("launch", launch), ("cycle", cycle), ("cold", cold), ("end", end)]
+    fn shown(self) -> [String; 5] {
+        let Self { name, launch, ended, cycle, cold, end, .. } = self;
+        [("launch", launch), ("ended", ended), ("cycle", cycle), ("cold", cold), ("end", end)]
             .map(|(figure, times)| show(&format!("{figure}{name}"), times))
     }
 }
@@ -102,6 +105,7 @@ impl Side {
 /// Times of one sandbox.
 struct Took {
     to_exec: Duration,
+    to_end: Duration,
     whole: Duration,
     end: Duration,
 }
@@ -110,7 +114,7 @@ fn id(number: usize) -> TaskId {
     TaskId::new(number as u64, u64::from(std::process::id()))
 }
 
-/// Launches, runs `true`, and removes everything. Times to `execve` and to the end.
+/// Launches, runs `true`, and removes everything. Times to `execve`, to the command's end and to the last.
 fn one(native: &Native, number: usize, plan: Box<dyn Plan>) -> Took {
     let start = Instant::now();
     let mut instance = plan.launch().expect("a sandbox");
@@ -121,13 +125,14 @@ fn one(native: &Native, number: usize, plan: Box<dyn Plan>) -> Took {
     wait_for(instance.as_mut(), |event| matches!(event, Event::Started));
     let to_exec = start.elapsed();
     wait_for(instance.as_mut(), |event| matches!(event, Event::Ended { .. }));
+    let to_end = start.elapsed();
     let gateway = instance.take_gateway();
     let ending = Instant::now();
     drop(gateway);
     let end = ending.elapsed();
     drop(instance);
     native.reap(&id(number)).expect("nothing left");
-    Took { to_exec, whole: start.elapsed(), end }
+    Took { to_exec, to_end, whole: start.elapsed(), end }
 }
 
 fn wait_for(instance: &mut dyn Instance, wanted: impl Fn(&Event) -> bool) {

@@ -27,6 +27,7 @@ pub(crate) const EPERM: Errno = Errno(1);
 pub(crate) const ENOENT: Errno = Errno(2);
 pub(crate) const EINTR: Errno = Errno(4);
 pub(crate) const ENOEXEC: Errno = Errno(8);
+pub(crate) const ECHILD: Errno = Errno(10);
 pub(crate) const EAGAIN: Errno = Errno(11);
 pub(crate) const EACCES: Errno = Errno(13);
 pub(crate) const EEXIST: Errno = Errno(17);

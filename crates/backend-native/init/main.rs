@@ -124,16 +124,21 @@ impl Init {
         let [control, signals] = entries;
         if signals.found != 0 {
             call::drain(&self.signals);
-            self.reap();
+            let _ = self.reap();
         }
         if control.found != 0 {
             self.obey(packet);
         }
     }
 
-    /// Reaps whatever has ended, and reports those that the keeper knows of.
-    fn reap(&mut self) {
-        while let Ok(Some(reaped)) = call::reap(None, call::Wait::Look) {
+    /// Reaps whatever has ended, and reports those that the keeper knows of. Says whether anybody is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            let reaped = match call::reap(None, call::Wait::Look) {
+                Ok(Some(reaped)) => reaped,
+                Ok(None) => return true,
+                Err(error) => return error != call::ECHILD,
+            };
             let Some(entry) = self.table.remove(reaped.pid) else { continue };
             let how = table::how(reaped.status);
             if entry.once {
@@ -146,14 +151,16 @@ impl Init {
     /// Ends what outlived the exec that was the guest's purpose, and the guest with it.
     fn close(&mut self, exec: u32, how: wire::End) -> ! {
         // What has already ended by itself outlived nothing.
-        self.reap();
+        let mut anybody = self.reap();
         let mut leftovers = 0_u32;
-        loop {
+        // All processes here descend from this one, so without a child there is nobody to end. To ask the kernel
+        // all the same would have it look at every process of the host.
+        while anybody {
             let _ = call::kill_all();
             match call::reap(None, call::Wait::Block) {
                 Ok(Some(reaped)) => self.bury(&reaped, &mut leftovers),
                 Ok(None) | Err(call::EINTR) => continue,
-                Err(_) => break,
+                Err(_) => anybody = false,
             }
             while let Ok(Some(reaped)) = call::reap(None, call::Wait::Look) {
                 self.bury(&reaped, &mut leftovers);

@@ -9,7 +9,7 @@ use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::launch::{Beside, Spawned};
 use fumehood_sys::notify::Listener;
-use fumehood_sys::poll::Joined;
+use fumehood_sys::poll::{self, Interest, Joined};
 use fumehood_sys::process;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -51,6 +51,26 @@ impl NativeInstance {
         let listener = parts.listener.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let events = Joined::new(&[parts.control.events(), listener.as_fd()])?;
         Ok(Self { parts, events, exec: None, cpu_ms: 0, peak_bytes: 0 })
+    }
+
+    /// Whether its first process lives and waits for a command: it has not ended, not said anything, and met
+    /// no wall.
+    pub(crate) fn is_idle(&self) -> bool {
+        let quiet =
+            [(self.parts.spawned.pidfd.as_fd(), Interest::Read), (self.events.as_fd(), Interest::Read)];
+        let waited = poll::wait(&quiet, Some(Duration::ZERO));
+        self.exec.is_none() && waited.is_ok_and(|waited| waited.iter().all(|one| !one.ready && !one.hangup))
+    }
+
+    /// Ends a sandbox that nobody will use, and removes all of it.
+    pub(crate) fn abandon(mut self) {
+        self.kill();
+        process::reap(&self.parts.spawned.pidfd);
+        if let Some(cgroup) = &self.parts.cgroup {
+            let folders: Vec<_> = cgroup.folders().into_iter().cloned().collect();
+            // A folder that stays is found again by its name.
+            let _ = crate::cgroup::remove(&folders);
+        }
     }
 
     /// Answers one refused call, if one waits.

@@ -9,7 +9,7 @@ use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
 use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
 use crate::syscalls::{self, SetId};
-use fumehood_backend::{Instance, LaunchError};
+use fumehood_backend::LaunchError;
 use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
@@ -101,7 +101,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 }
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
-pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
+pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInstance, LaunchError> {
     let LaunchParts { identity, cgroup, namespaces, plumbing, root, rest, control, handles, etc } = parts;
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
@@ -138,9 +138,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
                 gateway,
                 _makers: makers,
             };
-            let instance =
-                NativeInstance::new(parts).map_err(|error| prepare("watch the sandbox", &error))?;
-            Ok(Box::new(instance))
+            NativeInstance::new(parts).map_err(|error| prepare("watch the sandbox", &error))
         }
         Err(error) => {
             remove(cgroup.as_ref());

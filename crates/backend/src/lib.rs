@@ -45,8 +45,9 @@ pub trait Plan: Debug {
     /// Which mechanism will hold each clause.
     fn enforcement(&self) -> &Enforcement;
 
-    /// Begins the parts of a launch that can be made beside the caller's own work. Optional: nothing of
-    /// it is seen by the host, and dropping the plan undoes it.
+    /// Begins the parts of a launch that can be made beside the caller's own work. Optional: nothing of the
+    /// caller's runs or is read, and dropping the plan undoes it. For a pool it may build the whole sandbox, which
+    /// then waits for its command.
     fn begin(&mut self) {}
 
     /// Builds every wall, then starts the guest's first process. All or nothing.

@@ -153,7 +153,7 @@ impl<'a> Wall<'a> {
     /// Takes packets, records what they tell, and answers.
     fn take(&mut self, mut open: Open, log: &mut TaskLog, most: u32) -> Stage {
         for _ in 0..most {
-            let why = match open.intake.next() {
+            let why = match open.intake.take() {
                 Ok(Taken::Nothing) => return Stage::Open(open),
                 Ok(Taken::Events { id, synced, events }) => match record(log, &events, synced) {
                     Ok(()) => {

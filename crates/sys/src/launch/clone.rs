@@ -76,6 +76,8 @@ pub(super) struct Companion<T> {
 struct Life<T> {
     shared: T,
     work: fn(&T),
+    /// Whom it ends with: made for one keeper, it is of no use to anybody else.
+    parent: usize,
 }
 
 /// Starts `work` on `shared` in a companion.
@@ -86,11 +88,12 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
     extern "C" fn main<T>(argument: *const libc::c_void) -> ! {
         // SAFETY: `companion` passes a pointer to what `Companion` keeps until the child is gone.
         let life = unsafe { &*argument.cast::<Life<T>>() };
+        crate::process::end_with(life.parent);
         (life.work)(&life.shared);
         exit(0)
     }
     let mut stack = Box::new_uninit_slice(STACK_BYTES);
-    let shared = Box::new(Life { shared, work });
+    let shared = Box::new(Life { shared, work, parent: crate::process::own_pid() });
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD;
     let args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);
