@@ -4,6 +4,8 @@
 //! the servers are right); inside, with the rules of its line, it must work just so, once with rules that let TLS
 //! pass and once with rules that need to see inside; and without a rule it must fail and say why.
 
+mod held;
+
 use crate::lab::{Caller, am_root};
 use crate::stand::{Seen, Stand, Wall};
 

@@ -24,6 +24,9 @@ const READABLE: [&str; 6] = [
     "/var/lib/ca-certificates",
 ];
 
+/// Libraries take randomness from here where they do not find the system call.
+const RANDOM: [&str; 2] = ["/dev/urandom", "/dev/random"];
+
 /// What a gate is made of, before there is one.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -120,6 +123,9 @@ fn ruleset() -> io::Result<Ruleset> {
     let mut ruleset = Ruleset::new(abi);
     for path in READABLE {
         ruleset.allow(CString::new(path)?, Access::Read);
+    }
+    for path in RANDOM {
+        ruleset.allow(CString::new(path)?, Access::ReadFile);
     }
     Ok(ruleset)
 }

@@ -4,6 +4,8 @@
 //! client got *and* from what the range saw in the stretch of time of that ask. `held.rs` judges; here is what both sides of
 //! the wall share, and the control: without a wall every ask must be answered.
 
+mod held;
+
 use crate::log::Log;
 use crate::range::Range;
 use crate::stand::{Seen, Stand, Wall};
