@@ -129,6 +129,9 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
         }
         if opening.open_tls {
             self.protocols.tls(self.gate.clone(), inbound, hello).await;
+        } else if opening.tls && hello.encrypted && !opening.tcp {
+            // What is read is the outer name; whom the server takes it for could be somebody else.
+            self.refuse_tls(inbound, place, Denial::HiddenName, UNRECOGNIZED_NAME).await;
         } else if opening.tls {
             self.tunnel(inbound, place, Scheme::Https, None).await;
         } else if let Some(identity) = place.speaking(Scheme::Https) {

@@ -137,6 +137,7 @@ const fn status(denial: &Denial) -> StatusCode {
         | Denial::Internal(..)
         | Denial::OwnAddress(_)
         | Denial::NoServerName
+        | Denial::HiddenName
         | Denial::Upgrade(_)
         | Denial::NotOpened
         | Denial::Placeholder { .. }

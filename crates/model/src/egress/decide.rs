@@ -94,6 +94,8 @@ pub enum Denial {
     OwnAddress(IpAddr),
     /// TLS without a name in its handshake.
     NoServerName,
+    /// A handshake that may hide the name that it is for (ECH).
+    HiddenName,
     /// The handshake, the request or the proxy's target names another host.
     OtherName(String),
     /// A request that readers take in different ways, or that is none.
@@ -168,6 +170,7 @@ impl Denial {
             Self::Internal(..) => "internal_address",
             Self::OwnAddress(_) => "own_address",
             Self::NoServerName => "no_server_name",
+            Self::HiddenName => "hidden_name",
             Self::OtherName(_) => "other_name",
             Self::Malformed(_) => "malformed",
             Self::Upgrade(_) => "upgrade",
@@ -202,6 +205,10 @@ impl Denial {
                 )
             }
             Self::NoServerName => "use a client that sends the server's name".to_owned(),
+            Self::HiddenName => {
+                let place = format!("{}:{}", identity.host, identity.port());
+                format!("switch ECH off in the client, or `--allow '{place}'` would allow any protocol there")
+            }
             Self::OtherName(_) => "name the host that is dialled".to_owned(),
             Self::Malformed(_) => "send a request that every reader takes in one way".to_owned(),
             Self::Upgrade(_) => {
@@ -232,6 +239,7 @@ impl fmt::Display for Denial {
             Self::Internal(address, why) => write!(f, "{address} is {why}"),
             Self::OwnAddress(address) => write!(f, "{address} is the host itself"),
             Self::NoServerName => f.write_str("the TLS handshake names no server"),
+            Self::HiddenName => f.write_str("the TLS handshake may hide another name (ECH)"),
             Self::OtherName(name) => write!(f, "it names another host, `{}`", crate::text::shown(name)),
             Self::Malformed(why) => f.write_str(why),
             Self::Upgrade(to) => write!(f, "no rule allows the upgrade to `{}`", crate::text::shown(to)),

@@ -146,7 +146,11 @@ fn each<T>(
 /// A flaw names the whole entry, for there may be many.
 fn named(text: &str, flaw: RuleFlaw) -> RuleFlaw {
     let whole = format!("`{}`", shown(text));
-    if flaw.what.contains(&whole) { flaw } else { RuleFlaw { what: format!("{whole}: {}", flaw.what), ..flaw } }
+    if flaw.what.contains(&whole) {
+        flaw
+    } else {
+        RuleFlaw { what: format!("{whole}: {}", flaw.what), ..flaw }
+    }
 }
 
 /// The presets that there are, with their places in the list.
