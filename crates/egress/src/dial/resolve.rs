@@ -4,7 +4,7 @@ use super::hosts;
 use crate::wall::DialError;
 use fumehood_model::egress::Name;
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverOpts};
+use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::system_conf;
 use std::cell::RefCell;
@@ -55,13 +55,7 @@ impl SystemLookup {
         let resolver = resolver.ok_or_else(|| {
             DialError::Resolver(format!("`{}` names no server", self.resolv_conf.display()))
         })?;
-        // A name with dots is whole; only one of a single label is looked for in the host's own domains.
-        let dot = if name.as_str().contains('.') { "." } else { "" };
-        match resolver.lookup_ip(format!("{name}{dot}")).await {
-            Ok(found) => Ok(found.iter().collect()),
-            Err(error) if error.is_no_records_found() => Err(DialError::NoSuchName),
-            Err(error) => Err(DialError::Resolver(error.to_string())),
-        }
+        ask(&resolver, name).await
     }
 
     fn fresh(&self) -> Result<(Rc<str>, Option<Rc<TokioResolver>>), DialError> {
@@ -70,7 +64,7 @@ impl SystemLookup {
             let unreadable = |error: std::io::Error| DialError::Resolver(error.to_string());
             let settings = fs::read(&self.resolv_conf).unwrap_or_default();
             if state.resolver.is_none() || settings != state.settings {
-                state.resolver = resolver(&settings).map_err(DialError::Resolver)?.map(Rc::new);
+                state.resolver = read(&settings).map_err(DialError::Resolver)?.map(Rc::new);
                 state.settings = settings;
             }
             let short = fs::metadata(&self.hosts).is_ok_and(|file| file.len() <= MOST_LIST_BYTES);
@@ -82,14 +76,31 @@ impl SystemLookup {
     }
 }
 
+/// All addresses that the servers know.
+pub(super) async fn ask(resolver: &TokioResolver, name: &Name) -> Result<Vec<IpAddr>, DialError> {
+    // A name with dots is whole; only one of a single label is looked for in the host's own domains.
+    let dot = if name.as_str().contains('.') { "." } else { "" };
+    match resolver.lookup_ip(format!("{name}{dot}")).await {
+        Ok(found) => Ok(found.iter().collect()),
+        Err(error) if error.is_no_records_found() => Err(DialError::NoSuchName),
+        Err(error) => Err(DialError::Resolver(error.to_string())),
+    }
+}
+
 /// `None` where the settings name no server.
-fn resolver(settings: &[u8]) -> Result<Option<TokioResolver>, String> {
-    let Ok((config, options)) = system_conf::parse_resolv_conf(settings) else { return Ok(None) };
+fn read(settings: &[u8]) -> Result<Option<TokioResolver>, String> {
+    match system_conf::parse_resolv_conf(settings) {
+        Ok((config, options)) => resolver(config, options).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+pub(super) fn resolver(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolver, String> {
     let mut builder =
         TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options);
-    let options: &mut ResolverOpts = builder.options_mut();
+    let options = builder.options_mut();
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.use_hosts_file = ResolveHosts::Never;
     options.cache_size = CACHED_ANSWERS;
-    builder.build().map(Some).map_err(|error| error.to_string())
+    builder.build().map_err(|error| error.to_string())
 }
