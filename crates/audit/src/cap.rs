@@ -4,7 +4,7 @@
 use crate::digest::Digest;
 use crate::text::cut;
 use fumehood_model::ending::{Ending, Hit};
-use fumehood_model::event::Event;
+use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -69,7 +69,38 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 });
             }
         }
+        Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
+            event = Cow::Owned(shorter(event.as_ref().clone()));
+        }
         Event::LayerDiscarded {} | Event::Closed {} => {}
+    }
+    event
+}
+
+/// An event of the egress wall with each text cut.
+fn shorter(mut event: Event) -> Event {
+    let cut_all = |texts: &mut [&mut String], more: &mut [&mut Option<String>]| {
+        texts.iter_mut().for_each(|text| **text = short(text));
+        more.iter_mut().for_each(|text| **text = text.as_deref().map(short));
+    };
+    match &mut event {
+        Event::EgressAllowed(EgressAllowed { id: _, to, via, method, path, rule, credential }) => {
+            cut_all(&mut [to, via, rule], &mut [method, path, credential]);
+        }
+        Event::EgressDenied(EgressDenied { to, via, method, path, reason, why, remedy, count: _ }) => {
+            cut_all(&mut [to, via, reason, why, remedy], &mut [method, path]);
+        }
+        Event::EgressEnded(EgressEnded { address, fault, .. }) => cut_all(&mut [], &mut [address, fault]),
+        Event::EgressName(EgressName { name, kind, .. }) => cut_all(&mut [name, kind], &mut []),
+        Event::Launched { .. }
+        | Event::ExecStarted { .. }
+        | Event::FileIn { .. }
+        | Event::FileOut { .. }
+        | Event::FileApplied { .. }
+        | Event::FileRefused { .. }
+        | Event::LayerDiscarded {}
+        | Event::ExecEnded { .. }
+        | Event::Closed {} => {}
     }
     event
 }

@@ -13,6 +13,32 @@
 //!
 //! **Invariant:** everything runs on one thread, and no value of a secret is ever formatted.
 
+mod accept;
+mod ceilings;
+pub mod classify;
+mod dial;
+pub mod dns;
+mod entrance;
+mod gate;
+pub mod hello;
 pub mod http;
+pub mod inbound;
+mod line;
+pub mod names;
+mod observe;
+pub mod proxy;
+pub mod record;
+mod run;
+pub mod sockets;
+mod stop;
 pub mod tls;
+mod tunnel;
 pub mod wall;
+mod web;
+
+#[cfg(test)]
+mod tests;
+
+pub use gate::Gate;
+pub use run::{Config, RunError, run};
+pub use web::Web;

@@ -29,7 +29,8 @@ pub struct Asked<'a> {
     pub via: Via,
 }
 
-/// Proof that one ask was decided, counted and recorded. Spent by [`Wall::end`]; not `Clone`.
+/// Proof that one ask was decided, counted and recorded. Spent by [`Wall::end`]; not `Clone`. One that is
+/// dropped instead is recorded as cut off.
 #[derive(Debug)]
 #[must_use]
 pub struct Cleared {
@@ -37,7 +38,12 @@ pub struct Cleared {
     pub(crate) id: u64,
     pub(crate) identity: Identity,
     pub(crate) binding: Option<Binding>,
+    pub(crate) lease: Lease,
 }
+
+/// What happens when a [`Cleared`] is dropped without its end.
+#[derive(Default)]
+pub(crate) struct Lease(Option<Box<dyn FnOnce()>>);
 
 /// A connection to an address that was judged, for what was cleared.
 #[derive(Debug)]
@@ -78,7 +84,8 @@ pub trait Wall: Clone + 'static {
     /// Records a refusal that was found before or beside the decision, and gives it back.
     fn refuse(&self, asked: Asked<'_>, denial: Denial) -> impl Future<Output = Denial>;
 
-    /// Resolves, judges the addresses, dials. TLS towards the server is the caller's.
+    /// Resolves, judges the addresses, dials. TLS towards the server is the caller's. A denial is recorded
+    /// here; every fault goes into the [`End`] as well.
     fn dial(&self, cleared: &Cleared) -> impl Future<Output = Result<Dialled, DialError>>;
 
     /// Counts bytes against the ceilings before they are passed on. An error: stop now.
@@ -103,6 +110,33 @@ impl Cleared {
 
     pub fn host(&self) -> &Host {
         &self.identity.host
+    }
+}
+
+// === impl Lease ===
+
+impl Lease {
+    pub(crate) fn new(dropped: impl FnOnce() + 'static) -> Self {
+        Self(Some(Box::new(dropped)))
+    }
+
+    /// The end was told in another way.
+    pub(crate) fn forget(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(dropped) = self.0.take() {
+            dropped();
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Lease(held)" } else { "Lease(over)" })
     }
 }
 

@@ -38,9 +38,80 @@ pub enum Event {
         changes: Option<Changes>,
         collected: Option<Collected>,
     },
+    /// Something is about to leave: a connection, or one request.
+    #[serde(rename = "egress.allowed")]
+    EgressAllowed(EgressAllowed),
+    /// Something did not leave.
+    #[serde(rename = "egress.denied")]
+    EgressDenied(EgressDenied),
+    /// What left came to its end.
+    #[serde(rename = "egress.ended")]
+    EgressEnded(EgressEnded),
+    /// A name was asked for. Questions never leave.
+    #[serde(rename = "egress.name")]
+    EgressName(EgressName),
     /// The last line of a task.
     #[serde(rename = "task.closed")]
     Closed {},
+}
+
+/// Written before the first byte leaves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressAllowed {
+    /// Unique in a task; [`EgressEnded`] bears it again.
+    pub id: u64,
+    /// The identity that was judged: `https://api.example.com`, `db.example.com:5432`.
+    pub to: String,
+    /// How it reached the wall: `transparent`, `connect`, `absolute`, `socks5`, `fetch`.
+    pub via: String,
+    /// `None` where bytes pass unread.
+    pub method: Option<String>,
+    /// Without the query, which may hold what is nobody's business.
+    pub path: Option<String>,
+    pub rule: String,
+    /// The secret that is put in, by name.
+    pub credential: Option<String>,
+}
+
+/// The same refusal within a moment is counted, not written again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressDenied {
+    pub to: String,
+    pub via: String,
+    pub method: Option<String>,
+    pub path: Option<String>,
+    /// A word of a closed list.
+    pub reason: String,
+    pub why: String,
+    pub remedy: String,
+    /// How often, since the line before about the same. At least 1.
+    pub count: u64,
+}
+
+/// How something that was allowed ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressEnded {
+    pub id: u64,
+    /// The address that was dialled; `None` where none was, or where an upstream proxy resolved.
+    pub address: Option<String>,
+    /// The status of the response, where there was one.
+    pub status: Option<u16>,
+    pub bytes_out: u64,
+    pub bytes_in: u64,
+    /// Why it ended other than well.
+    pub fault: Option<String>,
+}
+
+/// A question to the resolver inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressName {
+    pub name: String,
+    /// The type of record, as DNS calls it.
+    pub kind: String,
+    /// How often, since the line before about the same. At least 1.
+    pub count: u64,
+    /// Whether the name has an address inside.
+    pub answered: bool,
 }
 
 // === impl Event ===
@@ -57,7 +128,29 @@ impl Event {
             Self::FileRefused { .. } => "file.refused",
             Self::LayerDiscarded {} => "layer.discarded",
             Self::ExecEnded { .. } => "exec.ended",
+            Self::EgressAllowed(_) => "egress.allowed",
+            Self::EgressDenied(_) => "egress.denied",
+            Self::EgressEnded(_) => "egress.ended",
+            Self::EgressName(_) => "egress.name",
             Self::Closed {} => "task.closed",
+        }
+    }
+
+    /// Whether it is one of those that the egress wall writes, and no other may come from there.
+    pub const fn is_egress(&self) -> bool {
+        match self {
+            Self::EgressAllowed(_) | Self::EgressDenied(_) | Self::EgressEnded(_) | Self::EgressName(_) => {
+                true
+            }
+            Self::Launched { .. }
+            | Self::ExecStarted { .. }
+            | Self::FileIn { .. }
+            | Self::FileOut { .. }
+            | Self::FileApplied { .. }
+            | Self::FileRefused { .. }
+            | Self::LayerDiscarded {}
+            | Self::ExecEnded { .. }
+            | Self::Closed {} => false,
         }
     }
 }

@@ -31,6 +31,24 @@ struct Arrival {
 /// The part of [`Arrival`] that counts, without the padding at its end.
 const ARRIVAL_BYTES: usize = 36;
 
+/// Makes a socket of both versions tell where each of its datagrams went.
+///
+/// # Errors
+/// It is no such socket.
+pub fn tell(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on = 1_i32;
+    let words = [
+        fd(socket.as_raw_fd()),
+        libc::IPPROTO_IPV6 as usize,
+        libc::IPV6_RECVPKTINFO as usize,
+        std::ptr::from_ref(&on) as usize,
+        size_of_val(&on),
+        0,
+    ];
+    // SAFETY: `on` is live and only read, for its own size.
+    unsafe { syscall(libc::SYS_setsockopt, words) }.map(drop).map_err(Into::into)
+}
+
 /// Takes one datagram of a socket of both versions that asks for `IPV6_RECVPKTINFO`. Never waits.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::kit::*;
 use fumehood_audit::{TaskLog, index_path, task_path};
-use fumehood_model::event::Event;
+use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event};
 use std::fs;
 
 /// Every event there is.
@@ -15,6 +15,39 @@ pub(crate) fn all() -> Vec<Event> {
         Event::FileApplied { path: "c".into(), change: "modified".into(), bytes: 5 },
         Event::FileRefused { path: "d".into(), why: "a link".into() },
         Event::LayerDiscarded {},
+        Event::EgressAllowed(EgressAllowed {
+            id: 1,
+            to: "https://api.example.com".into(),
+            via: "transparent".into(),
+            method: Some("GET".into()),
+            path: Some("/v1".into()),
+            rule: "api.example.com".into(),
+            credential: None,
+        }),
+        Event::EgressDenied(EgressDenied {
+            to: "https://evil.example".into(),
+            via: "connect".into(),
+            method: None,
+            path: None,
+            reason: "no_rule".into(),
+            why: "no rule names this host".into(),
+            remedy: "none".into(),
+            count: 1,
+        }),
+        Event::EgressEnded(EgressEnded {
+            id: 1,
+            address: Some("203.0.113.7".into()),
+            status: Some(200),
+            bytes_out: 1,
+            bytes_in: 2,
+            fault: None,
+        }),
+        Event::EgressName(EgressName {
+            name: "api.example.com".into(),
+            kind: "A".into(),
+            count: 1,
+            answered: true,
+        }),
         ended(),
         Event::Closed {},
     ]
@@ -29,7 +62,7 @@ fn every_name_stands_in_the_record() {
     }
     drop(log);
     let mut torn = fs::read(task_path(folder.path(), &id(1))).unwrap();
-    torn.extend_from_slice(b"{\"seq\":8");
+    torn.extend_from_slice(b"{\"seq\":12");
     fs::write(task_path(folder.path(), &id(1)), torn).unwrap();
     TaskLog::reopen(folder.path(), &id(1), T0).unwrap().close(T0).unwrap();
     let names = |path| -> Vec<String> {
@@ -47,6 +80,10 @@ fn every_name_stands_in_the_record() {
             "file.applied",
             "file.refused",
             "layer.discarded",
+            "egress.allowed",
+            "egress.denied",
+            "egress.ended",
+            "egress.name",
             "exec.ended",
             "record.sealed",
             "task.closed",

@@ -5,7 +5,7 @@
 use crate::kit::*;
 use fumehood_audit::{TaskLog, list, read, show, show_list, show_report, text, to_json};
 use fumehood_model::ending::{Ending, Hit, HitKind};
-use fumehood_model::event::Event;
+use fumehood_model::event::{EgressDenied, Event};
 use fumehood_model::report::Usage;
 use proptest::prelude::*;
 use std::fs;
@@ -79,10 +79,19 @@ fn long_text_is_cut_and_vouched_for() {
     let file = Event::FileIn { source: long.clone(), at: long.clone(), bytes: 1 };
     let out = Event::FileOut { path: long.clone(), bytes: 1, sha256: long.clone() };
     let applied = Event::FileApplied { path: long.clone(), change: long.clone(), bytes: 1 };
+    let denied = Event::EgressDenied(EgressDenied {
+        to: long.clone(),
+        via: long.clone(),
+        method: Some(long.clone()),
+        path: Some(long.clone()),
+        reason: long.clone(),
+        why: long.clone(),
+        remedy: long.clone(),
+        count: 1,
+    });
     let refused = Event::FileRefused { path: "é\0".repeat(60_000), why: long };
-    for event in
-        [started(argv, many.clone()), started(many, vec![]), ended, launched, file, out, applied, refused]
-    {
+    let execs = [started(argv, many.clone()), started(many, vec![]), ended];
+    for event in execs.into_iter().chain([launched, file, out, applied, refused, denied]) {
         let (newlines, back, _) = lines_of(&event);
         assert_eq!(newlines, 1);
         assert_eq!(back.name(), event.name());

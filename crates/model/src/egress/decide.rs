@@ -7,6 +7,7 @@ use super::identity::Identity;
 use super::path::{PathFlaw, UrlPath};
 use super::rule::{self, Binding};
 use super::table::RuleId;
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -30,7 +31,7 @@ pub struct Request<'a> {
 #[must_use]
 pub struct Permit<'a> {
     pub(super) rule: RuleId,
-    pub(super) binding: Option<&'a Binding>,
+    pub(super) binding: Option<Cow<'a, Binding>>,
 }
 
 /// What the rules want of connections to one place, before any byte was read.
@@ -123,14 +124,20 @@ pub enum Denial {
 
 // === impl Permit ===
 
-impl<'a> Permit<'a> {
+impl Permit<'_> {
     pub fn rule(&self) -> RuleId {
         self.rule
     }
 
     /// The secret to use, and how.
-    pub fn binding(&self) -> Option<&'a Binding> {
-        self.binding
+    pub fn binding(&self) -> Option<&Binding> {
+        self.binding.as_deref()
+    }
+
+    /// The same permit, apart from the table that it came from.
+    pub fn into_owned(self) -> Permit<'static> {
+        let binding = self.binding.map(|binding| Cow::Owned(binding.into_owned()));
+        Permit { rule: self.rule, binding }
     }
 }
 

@@ -7,6 +7,7 @@ use super::host::{self, Host, Name, Pattern};
 use super::identity::{Identity, Scheme};
 use super::path::UrlPath;
 use super::rule::Rule;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -112,7 +113,7 @@ impl Table {
         }
         if let Some((_, place)) = best {
             let binding = self.egress.rules.get(place).and_then(|rule| rule.binding.as_ref());
-            return Ok(Permit { rule: RuleId::Rule(place), binding });
+            return Ok(Permit { rule: RuleId::Rule(place), binding: binding.map(Cow::Borrowed) });
         }
         match self.beyond_rules(&identity.host, identity.port()) {
             Some(rule) => Ok(Permit { rule, binding: None }),

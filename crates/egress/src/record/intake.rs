@@ -1,0 +1,100 @@
+//! The keeper's end of the socket to the gate. It waits for nothing, so that any loop can hold it.
+
+use super::{Frame, MOST_FRAME_BYTES, Reply};
+use fumehood_model::event::Event;
+use fumehood_sys::socket;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Takes what the gate wants written, and answers.
+#[derive(Debug)]
+pub struct Intake {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// What was there to take.
+#[derive(Debug, PartialEq)]
+pub enum Taken {
+    /// To be appended in this order, synced where that is asked, and answered with [`Intake::reply`].
+    Events { id: u64, synced: bool, events: Vec<Event> },
+    /// Nothing for now.
+    Nothing,
+    /// The gate is gone.
+    End,
+}
+
+/// The gate says what it may not say. It is to be ended.
+#[derive(Debug, thiserror::Error)]
+pub enum IntakeError {
+    #[error("receive from the gate")]
+    Receive(#[source] io::Error),
+    #[error("read a packet of the gate: it is longer than {MOST_FRAME_BYTES} bytes, or has descriptors")]
+    Packet,
+    #[error("read a packet of the gate")]
+    Frame(#[source] serde_json::Error),
+    /// Only its own events are believed.
+    #[error("take `{0}` from the gate, which is not its to tell")]
+    Foreign(&'static str),
+}
+
+// === impl Intake ===
+
+impl Intake {
+    /// Takes over one end of `fumehood_sys::socket::pair`.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket, buffer: vec![0; MOST_FRAME_BYTES] }
+    }
+
+    /// Takes the next packet.
+    ///
+    /// # Errors
+    /// What the gate sent is not to be believed, or the socket fails: end it.
+    pub fn take(&mut self) -> Result<Taken, IntakeError> {
+        let packet = match socket::receive(self.socket.as_fd(), &mut self.buffer) {
+            Ok(packet) => packet,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Taken::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(Taken::End),
+            Err(error) => return Err(IntakeError::Receive(error)),
+        };
+        if packet.truncated || !packet.descriptors.is_empty() {
+            return Err(IntakeError::Packet);
+        }
+        let bytes = self.buffer.get(..packet.length).unwrap_or(&[]);
+        if bytes.is_empty() {
+            return Ok(Taken::End);
+        }
+        let Frame { id, synced, events } = serde_json::from_slice(bytes).map_err(IntakeError::Frame)?;
+        match events.iter().find(|event| !event.is_egress()) {
+            Some(foreign) => Err(IntakeError::Foreign(foreign.name())),
+            None => Ok(Taken::Events { id, synced, events }),
+        }
+    }
+
+    /// Says whether the events of `id` stand in the record. After a no, the gate does nothing more.
+    ///
+    /// # Errors
+    /// The gate is gone.
+    pub fn reply(&self, id: u64, written: bool) -> io::Result<()> {
+        self.send(&if written { Reply::Written { id } } else { Reply::Failed { id } })
+    }
+
+    /// Tells the gate that the run is over. What it still has to say comes before [`Taken::End`].
+    ///
+    /// # Errors
+    /// The gate is gone.
+    pub fn stop(&self) -> io::Result<()> {
+        self.send(&Reply::Stop)
+    }
+
+    fn send(&self, reply: &Reply) -> io::Result<()> {
+        let bytes = serde_json::to_vec(reply)?;
+        socket::send(self.socket.as_fd(), &bytes, &[])
+    }
+}
+
+impl AsFd for Intake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
