@@ -5,3 +5,4 @@ mod lab;
 mod names;
 mod proxy;
 mod transparent;
+mod web;
