@@ -35,9 +35,11 @@ mod stop;
 pub mod tls;
 mod tunnel;
 pub mod wall;
+mod web;
 
 #[cfg(test)]
 mod tests;
 
 pub use gate::Gate;
 pub use run::{Config, RunError, run};
+pub use web::Web;

@@ -18,19 +18,6 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-/// What a connection came to.
-#[derive(Debug)]
-pub enum Served<S> {
-    Over,
-    /// A proxy's client asks for a tunnel to `authority`; nothing was answered yet. `rest` came after
-    /// its head.
-    Connect {
-        authority: String,
-        stream: S,
-        rest: Bytes,
-    },
-}
-
 /// A client, while one of its requests is answered.
 #[derive(Debug)]
 pub(crate) struct ClientOne<'a, W> {
@@ -65,14 +52,14 @@ struct Connection<'a, W, S> {
     via: Via,
 }
 
-/// Serves one connection until its end, or until a proxy's client asks for a tunnel.
+/// Serves one connection until its end.
 pub(crate) async fn serve<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut>(
     forward: &Forward<W>,
     stream: S,
     first: Bytes,
     place: &Place,
     via: Via,
-) -> Served<S> {
+) {
     let (read, write) = tokio::io::split(stream);
     let mut connection =
         Connection { forward, reader: Reader::new(read, first), writer: Writer::new(write), place, via };
@@ -85,11 +72,6 @@ pub(crate) async fn serve<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut>(
                 break Then::Close;
             }
         };
-        if head.method == "CONNECT" && matches!(place, Place::Proxy { .. }) {
-            let (read, rest) = connection.reader.into_parts();
-            let stream = read.unsplit(connection.writer.into_inner());
-            return Served::Connect { authority: head.target, stream, rest };
-        }
         match connection.request(head).await {
             Then::Next => {}
             then @ (Then::Close | Then::Cut { .. }) => break then,
@@ -110,7 +92,6 @@ pub(crate) async fn serve<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut>(
             }
         }
     }
-    Served::Over
 }
 
 // === impl Connection ===

@@ -38,7 +38,6 @@ mod wire;
 mod tests;
 
 pub use credentials::Secrets;
-pub use http1::Served;
 pub use prefixed::{Cut, Prefixed};
 pub use target::Place;
 
@@ -78,17 +77,17 @@ impl<W: Wall> Forward<W> {
         first: Bytes,
         place: &Place,
         via: Via,
-    ) -> Served<S> {
+    ) {
         let mut stream = Prefixed::new(stream, first);
         if let Place::Fixed(identity) = place {
             // HTTP/2 is known by its first bytes, however it was agreed on.
             if stream.begins_with(http2::PREFACE).await {
                 http2::serve(self, stream, identity, via).await;
-                return Served::Over;
+                return;
             }
         }
         let (stream, first) = stream.into_parts();
-        http1::serve(self, stream, first, place, via).await
+        http1::serve(self, stream, first, place, via).await;
     }
 
     /// Opens a connection of TLS, and serves what is inside. `first` are bytes of it that were read

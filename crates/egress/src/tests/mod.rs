@@ -6,3 +6,4 @@ mod names;
 mod proxy;
 mod transparent;
 mod whole;
+mod web;

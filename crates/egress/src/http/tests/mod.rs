@@ -83,7 +83,12 @@ impl Wall for Fake {
             Ok(permit) => {
                 self.write(format!("allow {}", shown(asked)));
                 let binding = permit.binding().cloned();
-                Ok(Cleared { id: 1, identity: asked.identity.clone(), binding })
+                Ok(Cleared {
+                    id: 1,
+                    identity: asked.identity.clone(),
+                    binding,
+                    lease: crate::wall::Lease::default(),
+                })
             }
             Err(denial) => {
                 self.write(format!("deny {} {}", shown(asked), denial.code()));
