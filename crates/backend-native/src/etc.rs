@@ -93,6 +93,9 @@ const COPIED: &[&str] = &[
     "nanorc",
 ];
 
+/// What an image can not know.
+const OVER_AN_IMAGE: &[&str] = &["resolv.conf", "hosts"];
+
 /// What decides whether a copy is still right. `/etc` itself changes when a file there is replaced.
 const WATCHED: &[&str] = &["", "ld.so.cache", "ssl/certs", "alternatives", "localtime", "os-release"];
 
@@ -103,9 +106,18 @@ pub(crate) struct Etc {
     pub(crate) hold: fs::File,
 }
 
+/// Whether the system inside is the host's own, whose `/etc` is copied, or an image's, which has its own.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub(crate) enum System {
+    Host,
+    /// Only what says who answers for names is made, to be laid over the image's.
+    Image,
+}
+
 /// Whose `/etc` it is.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Guest<'a> {
+    pub(crate) system: System,
     pub(crate) uid: u32,
     pub(crate) home: &'a Path,
     /// Who answers for names, where there is a network.
@@ -199,6 +211,10 @@ fn fingerprint(guest: Guest<'_>) -> u64 {
 
 fn make(at: &Path, guest: Guest<'_>) -> io::Result<()> {
     make_dir(at)?;
+    if guest.system == System::Image {
+        let mut own = own_files(guest).into_iter().filter(|(name, _)| OVER_AN_IMAGE.contains(name));
+        return own.try_for_each(|(name, content)| put(&at.join(name), content.as_bytes()));
+    }
     let mut left = ENTRY_LIMIT;
     for name in COPIED {
         let (from, to) = (Path::new("/etc").join(name), at.join(name));
@@ -221,7 +237,7 @@ fn make(at: &Path, guest: Guest<'_>) -> io::Result<()> {
 
 /// Files that say who is here.
 fn own_files(guest: Guest<'_>) -> [(&'static str, String); 7] {
-    let Guest { uid, home, resolver } = guest;
+    let Guest { system: _, uid, home, resolver } = guest;
     let home = home.display();
     let resolver = match resolver {
         Some(address) => format!("nameserver {address}\n"),
@@ -291,7 +307,7 @@ mod tests {
     use super::*;
 
     fn guest(home: &str) -> Guest<'_> {
-        Guest { uid: 1000, home: Path::new(home), resolver: None }
+        Guest { system: System::Host, uid: 1000, home: Path::new(home), resolver: None }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! With root a companion makes it beside us, and joins the prepared network namespace to it. An ordinary user's
 //! must lie in the sandbox's own user namespace, so the child makes it on its way in.
 
-use fumehood_backend::gateway::{Gateway, GatewaySpec, PROXY, Ports};
+use fumehood_backend::gateway::{Gateway, GatewaySpec, MOST_PORTS, PROXY, Ports};
+use fumehood_model::enforcement::{Clause, Mechanism, Strength, Unenforceable};
 use fumehood_sys::launch::{
-    Addresses, Beside, Gateway as Making, GatewayShape, Listeners, Op, Program, SpawnError,
+    self, Addresses, Beside, Gateway as Making, GatewayShape, Listeners, Namespaces, Op, Program, SpawnError,
 };
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -29,6 +30,67 @@ const ROUTER: Addresses = Addresses {
     version_4: Ipv4Addr::new(192, 0, 0, 1),
     version_6: Ipv6Addr::new(0xfd66, 0x756d, 0x6568, 0, 0, 0, 0, 1),
 };
+
+/// Whether this kernel can hold that gateway.
+pub(crate) fn check(spec: &GatewaySpec) -> Result<(), Unenforceable> {
+    let cannot = |why: String, remedy: &str| {
+        Err(Unenforceable { clause: Clause::Network, why, remedy: remedy.to_owned() })
+    };
+    match ports(spec) {
+        Some(ports) if ports.len() > MOST_PORTS => cannot(
+            format!("{} ports are named, and at most {MOST_PORTS} are listened to one by one", ports.len()),
+            "name a range of ports instead of each: then one listener hears them all",
+        ),
+        Some(ports) if ports.contains(&0) => {
+            cannot("there is no port 0".to_owned(), "name ports from 1 to 65535")
+        }
+        Some(_) => Ok(()),
+        None => {
+            let mut program = Program::default();
+            program.push("redirect in the gateway", Op::Redirect);
+            let user = fumehood_sys::host::euid() != 0;
+            launch::try_out(&program, Namespaces { user, quiet: true }).or_else(|error| match error {
+                // That it can not make namespaces is for the launch to say.
+                SpawnError::Clone(_) => Ok(()),
+                SpawnError::Step { source, .. } => cannot(
+                    format!("this kernel's packet filter (nf_tables) can not redirect: {source}"),
+                    "load the modules nf_tables and nft_nat (`CONFIG_NF_TABLES_INET`, `CONFIG_NFT_NAT`), or name single ports: those need no packet filter",
+                ),
+                SpawnError::Died => cannot(
+                    "the process that tried this kernel's packet filter was ended".to_owned(),
+                    "give it more memory, or name single ports: those need no packet filter",
+                ),
+            })
+        }
+    }
+}
+
+/// What holds the network clause.
+pub(crate) fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
+    let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
+    let families =
+        kernel("seccomp", "sockets of unix, inet, inet6 and route-netlink families only".to_owned());
+    let Some(spec) = spec else {
+        let alone = "its own, with loopback alone: there is no route".to_owned();
+        return vec![kernel("network-namespace", alone), families];
+    };
+    let only = "its own; the only route leads to a gateway, whose sockets its keeper holds".to_owned();
+    let heard = match ports(spec) {
+        Some(ports) => {
+            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+            let names = format!("names (53) and a proxy ({PROXY})");
+            let listed = if ports.is_empty() { names } else { format!("TCP {}, {names}", ports.join(" ")) };
+            kernel("listeners", format!("{listed}; all else is refused by the kernel, and seen"))
+        }
+        None => kernel(
+            "nf_tables",
+            format!(
+                "TCP to every port is led to one listener; names (53) and a proxy ({PROXY}) beside it; all else is refused by the kernel, and seen"
+            ),
+        ),
+    };
+    vec![kernel("network-namespace", only), heard, families]
+}
 
 /// A gateway on its way, if there is to be one.
 #[derive(Debug)]
@@ -120,4 +182,4 @@ fn shape(spec: &GatewaySpec) -> GatewayShape {
     GatewayShape { listeners, proxy: PROXY, inside: INSIDE, router: ROUTER }
 }
 
-const _: () = assert!(fumehood_backend::gateway::MOST_PORTS == fumehood_sys::launch::MOST_PORTS);
+const _: () = assert!(MOST_PORTS == launch::MOST_PORTS);

@@ -35,9 +35,10 @@ const LINK_IN_THE_WAY: i32 = 40;
 pub(crate) struct LaunchParts {
     identity: Identity,
     cgroup: Option<Cgroup>,
+    /// Its maker uses what the next one has made, so it goes first.
+    plumbing: Plumbing,
     /// Prepared network, ipc and uts namespaces.
     namespaces: Option<Beside>,
-    plumbing: Plumbing,
     root: Root,
     rest: Program,
     control: Control,
@@ -102,7 +103,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInstance, LaunchError> {
-    let LaunchParts { identity, cgroup, namespaces, plumbing, root, rest, control, handles, etc } = parts;
+    let LaunchParts { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc } = parts;
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
@@ -221,8 +222,14 @@ impl LaunchParts {
         let mut sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
         let etc = sources.hold.take();
         let mut namespaces = plan.namespaces.take();
-        let root = if identity.own {
+        if identity.own {
             namespaces = namespaces.or_else(|| begin_namespaces().ok());
+        }
+        let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
+        let gateway = plan.placement.gateway.as_ref();
+        let plumbing = Plumbing::begin(gateway, namespaces.as_ref(), &theirs);
+        let plumbing = plumbing.map_err(step("make the gateway"))?;
+        let root = if identity.own {
             Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
         } else {
             Root::ToMake(sources)
@@ -231,15 +238,11 @@ impl LaunchParts {
         let init = init_image::memfd().and_then(|file| process::move_up(file, FIRST_FREE_DESCRIPTOR));
         let init = init.map_err(step("make the image of init"))?;
         let (control, init_end) = Control::new().map_err(step("make the control socket"))?;
-        let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
-        let gateway = plan.placement.gateway.as_ref();
-        let plumbing = Plumbing::begin(gateway, namespaces.as_ref(), &theirs);
-        let plumbing = plumbing.map_err(step("make the gateway"))?;
         let rest = rest(plan, &identity, Gifts { inputs, init, init_end, handles: theirs })?;
         // It is the one part that outlives a process that dies here. A pool's owner is there to remove it;
         // else it is left to the launch, which comes after the record.
         let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
-        Ok(Self { identity, cgroup, namespaces, plumbing, root, rest, control, handles, etc })
+        Ok(Self { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc })
     }
 
     /// Removes what would outlive us of a sandbox that will not be.

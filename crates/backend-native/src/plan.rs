@@ -5,7 +5,7 @@ use crate::identity::Identity;
 use crate::instance::NativeInstance;
 use crate::launch::LaunchParts;
 use crate::root::{c_path, c_string, scratch_bytes};
-use crate::{Native, etc, launch};
+use crate::{Native, etc, gateway, launch};
 use fumehood_backend::{Instance, LaunchError, LayerDisk, LayerPlace, Placement, Plan};
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
@@ -53,7 +53,8 @@ enum Begun {
 /// What the root is built from, beyond envelope and placement.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    pub(crate) etc: PathBuf,
+    /// Made for the sandbox: its `/etc`, or what is laid over an image's.
+    pub(crate) etc: Option<PathBuf>,
     /// Keeps that folder there while the sandbox lives.
     pub(crate) hold: Option<std::fs::File>,
     /// The id mapping of the workspace, where it is copy-on-write and we have root.
@@ -73,6 +74,7 @@ impl NativePlan {
             .landlock
             .filter(|abi| *abi >= LANDLOCK_NEEDED)
             .ok_or_else(|| no_landlock(native.landlock))?;
+        placement.gateway.as_ref().map_or(Ok(()), gateway::check)?;
         let enforcement = enforcement(native, envelope, placement, landlock);
         Ok(Self {
             hierarchy: native.hierarchy.clone(),
@@ -150,18 +152,16 @@ impl Begun {
 impl Sources {
     pub(crate) fn find(plan: &NativePlan, identity: &Identity) -> std::io::Result<Self> {
         let envelope = &plan.envelope;
-        let (etc, hold) = match envelope.filesystem().root {
-            Root::HostSystem => {
-                let guest = etc::Guest {
-                    uid: envelope.privilege().uid,
-                    home: &plan.placement.home_at,
-                    resolver: plan.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS),
-                };
-                let etc::Etc { path, hold } = etc::folder(&plan.placement.shared, guest)?;
-                (path, Some(hold))
-            }
-            Root::Directory(_) => (PathBuf::new(), None),
+        let resolver = plan.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
+        let system = match envelope.filesystem().root {
+            Root::HostSystem => Some(etc::System::Host),
+            // Without a network it needs nobody to ask for names.
+            Root::Directory(_) => resolver.map(|_| etc::System::Image),
         };
+        let (uid, home) = (envelope.privilege().uid, plan.placement.home_at.as_path());
+        let made = system
+            .map(|system| etc::folder(&plan.placement.shared, etc::Guest { system, uid, home, resolver }));
+        let (etc, hold) = made.transpose()?.map(|etc::Etc { path, hold }| (path, hold)).unzip();
         let copy_on_write = envelope
             .filesystem()
             .workspace
@@ -262,10 +262,7 @@ fn enforcement(native: &Native, envelope: &Envelope, placement: &Placement, land
             ),
         ),
     ];
-    let network = vec![
-        kernel("network-namespace", "its own, with loopback alone: there is no route".to_owned()),
-        kernel("seccomp", "sockets of unix, inet, inet6 and route-netlink families only".to_owned()),
-    ];
+    let network = gateway::mechanisms(placement.gateway.as_ref());
     let privilege = vec![
         kernel("user-namespace", user_namespace.to_owned()),
         kernel("capabilities", "none; no_new_privs; bounding set empty".to_owned()),

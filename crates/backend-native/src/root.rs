@@ -70,7 +70,7 @@ impl<'a> RootBuilder<'a> {
         let etc = sources.etc.clone();
         let overlay = sources.layer(self.placement, &mut self.program);
         self.base();
-        self.system(&etc);
+        self.system(etc.as_deref());
         self.devices();
         self.sys();
         self.scratch();
@@ -101,14 +101,19 @@ impl<'a> RootBuilder<'a> {
     }
 
     /// The system folders, in whichever of the two shapes hosts have: links into `/usr`, or folders.
-    fn system(&mut self, etc: &Path) {
+    fn system(&mut self, etc: Option<&Path>) {
         let image = match self.envelope.filesystem().root.clone() {
             Root::HostSystem => {
-                self.bind("show /etc", etc, "etc", READ_ONLY);
+                if let Some(etc) = etc {
+                    self.bind("show /etc", etc, "etc", READ_ONLY);
+                }
                 None
             }
             Root::Directory(image) => {
                 self.bind_within("show the image's /etc", &image, "etc");
+                if let Some(over) = etc {
+                    self.lay_over("name the resolver", over, "etc");
+                }
                 Some(image)
             }
         };
@@ -264,6 +269,15 @@ impl<'a> RootBuilder<'a> {
     fn bind_within(&mut self, phrase: &'static str, root: &Path, name: &str) {
         let (root, source, target) = (c_path(root), c_string(name), c_string(name));
         self.step(phrase, Op::BindWithin { root, source, target, attributes: READ_ONLY });
+    }
+
+    /// Files of ours over a folder that is already shown, which stays read-only.
+    fn lay_over(&mut self, phrase: &'static str, over: &Path, target: &str) {
+        let mut lowers = crate::plan::escaped(over).into_bytes();
+        lowers.extend([b":", target.as_bytes()].concat());
+        let lowers = c_bytes(OsStr::from_bytes(&lowers));
+        let (source, stage) = (c_path(over), c_path(over));
+        self.step(phrase, Op::View { source, lowers, stage, target: c_string(target), idmap: None });
     }
 
     /// A view in which what belongs to the source's owner belongs to the sandbox.

@@ -3,6 +3,7 @@
 use fumehood_backend::gateway::{Gateway, GatewaySpec, Ports};
 use fumehood_backend::{Backend, Event, GuestStdio, Instance, Placement, Plan, WaitStatus};
 use fumehood_backend_native::Native;
+use fumehood_model::enforcement::Unenforceable;
 use fumehood_model::envelope::{Defaults, Envelope, EnvelopeSpec};
 use fumehood_model::exec::ExecRequest;
 use fumehood_model::id::TaskId;
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 const USER: &str = "12345";
 /// Long enough for a machine with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Says to a test that it is the process of an ordinary user, which another has started for it.
+/// Says to a test that it is the process which another has started for it.
 const AGAIN: &str = "FUMEHOOD_TEST_AGAIN";
 
 /// Each of these runs as both callers.
@@ -29,16 +30,12 @@ macro_rules! both_callers {
         mod $name {
             #[test]
             fn by_root() {
-                if crate::guest::am_root() {
-                    super::$name();
-                } else {
-                    println!("NOT-APPLICABLE: the tests do not run as root, so the root caller is left out");
-                }
+                crate::guest::alone(concat!(module_path!(), "::by_root"), crate::guest::Caller::Root, super::$name);
             }
 
             #[test]
             fn by_a_user() {
-                crate::guest::as_user(concat!(module_path!(), "::by_a_user"), super::$name);
+                crate::guest::alone(concat!(module_path!(), "::by_a_user"), crate::guest::Caller::User, super::$name);
             }
         }
     )*};
@@ -49,30 +46,65 @@ pub(crate) fn am_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// Runs `test` here if this is an ordinary user's process, else the test of that name in one.
-pub(crate) fn as_user(name: &str, test: fn()) {
-    if !am_root() {
+/// Who launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    Root,
+    User,
+}
+
+/// Runs the test of that name in a process of its own, as a keeper is: by that caller, and alone. There, runs it.
+pub(crate) fn alone(name: &str, caller: Caller, test: fn()) {
+    if std::env::var_os(AGAIN).is_some() {
+        assert_eq!(am_root(), caller == Caller::Root);
         return test();
     }
-    assert!(std::env::var_os(AGAIN).is_none(), "still root");
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let copy = folder.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
-    let (_, name) = name.split_once("::").unwrap();
-    let mut command = Command::new("setpriv");
-    command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups", "--"]);
-    command.arg(&copy).args(["--exact", name, "--nocapture", "--test-threads=1"]);
-    let ran = command.env(AGAIN, "1").current_dir("/").output().unwrap();
+    if caller == Caller::Root && !am_root() {
+        return println!("NOT-APPLICABLE: the tests do not run as root, so the root caller is left out");
+    }
+    let ran = Copy::new().command(name, caller).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success() && out.contains("1 passed"), "{out}\n{err}");
 }
 
+/// This program, where any user can execute it.
+pub(crate) struct Copy(TempDir);
+
+// === impl Copy ===
+
+impl Copy {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let copy = folder.path().join("test");
+        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).unwrap();
+        Self(folder)
+    }
+
+    /// The test of that name alone.
+    pub(crate) fn command(&self, name: &str, caller: Caller) -> Command {
+        let (program, (_, name)) = (self.0.path().join("test"), name.split_once("::").unwrap());
+        let mut command = if caller == Caller::User && am_root() {
+            let mut command = Command::new("setpriv");
+            command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups", "--"]);
+            command.arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+        command.env(AGAIN, "1").current_dir("/");
+        command
+    }
+}
+
 /// Where sandboxes are made.
 pub(crate) struct Lab {
-    folder: TempDir,
+    folder: PathBuf,
     pub(crate) native: Native,
+    spec: EnvelopeSpec,
+    _own: Option<TempDir>,
 }
 
 /// A live sandbox.
@@ -96,27 +128,41 @@ impl Lab {
     }
 
     pub(crate) fn with(native: Native) -> Self {
-        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        for name in ["root", "lower", "layer", "empty"] {
-            std::fs::create_dir(folder.path().join(name)).unwrap();
-        }
-        Self { folder, native }
+        let own = tempfile::tempdir_in("/var/tmp").unwrap();
+        let lab = Self::at(own.path().to_owned(), native);
+        Self { _own: Some(own), ..lab }
     }
 
-    pub(crate) fn plan(&self, ports: Option<Ports>) -> (TaskId, Box<dyn Plan>) {
+    /// In a folder that stays.
+    pub(crate) fn at(folder: PathBuf, native: Native) -> Self {
+        for name in ["root", "lower", "layer", "empty"] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        Self { folder, native, spec: EnvelopeSpec::default(), _own: None }
+    }
+
+    /// For sandboxes whose system is an image.
+    pub(crate) fn of_image(image: &Path) -> Self {
+        let mut lab = Self::new();
+        lab.spec.filesystem.image = Some(image.to_str().unwrap().to_owned());
+        lab
+    }
+
+    pub(crate) fn plan(&self, ports: Option<Ports>) -> Result<(TaskId, Box<dyn Plan>), Unenforceable> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let id = TaskId::new(NEXT.fetch_add(1, Ordering::Relaxed), u64::from(std::process::id()));
-        let placement = placement(self.folder.path(), id.clone(), ports);
-        (id, self.native.plan(&envelope(), &placement).unwrap())
+        let id = task(NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
+        let placement = placement(&self.folder, id.clone(), ports);
+        self.native.plan(&envelope(&self.spec), &placement).map(|plan| (id, plan))
     }
 
     pub(crate) fn launch(&self, ports: Option<Ports>) -> Guest<'_> {
-        let (id, plan) = self.plan(ports);
-        Guest {
-            lab: self,
-            id,
-            instance: plan.launch().unwrap_or_else(|error| panic!("{error}: {}", error.remedy)),
-        }
+        let (id, plan) = self.plan(ports).unwrap();
+        self.start(id, plan)
+    }
+
+    pub(crate) fn start(&self, id: TaskId, plan: Box<dyn Plan>) -> Guest<'_> {
+        let instance = plan.launch().unwrap_or_else(|error| panic!("{error}: {}", error.remedy));
+        Guest { lab: self, id, instance }
     }
 
     /// A sandbox with listeners on these ports, and its gateway.
@@ -133,11 +179,15 @@ impl Lab {
 impl Guest<'_> {
     /// Starts a script of the host's Python inside; its end is the end of the sandbox.
     pub(crate) fn start(&mut self, script: &str) -> Running {
+        self.command(&["/usr/bin/python3", "-c", script])
+    }
+
+    pub(crate) fn command(&mut self, argv: &[&str]) -> Running {
         let (stdin, _) = fumehood_sys::process::pipe(false).unwrap();
         let (out, stdout) = fumehood_sys::process::pipe(false).unwrap();
         let (err, stderr) = fumehood_sys::process::pipe(false).unwrap();
         let request = ExecRequest {
-            argv: ["/usr/bin/python3", "-c", script].map(Into::into).to_vec(),
+            argv: argv.iter().map(Into::into).collect(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             cwd: PathBuf::from("/workspace"),
             terminal: None,
@@ -209,7 +259,12 @@ impl Drop for Guest<'_> {
     }
 }
 
-fn envelope() -> Envelope {
+/// The name of a sandbox that the process `pid` made.
+pub(crate) fn task(number: u64, pid: u32) -> TaskId {
+    TaskId::new(number, u64::from(pid))
+}
+
+fn envelope(spec: &EnvelopeSpec) -> Envelope {
     let defaults = Defaults {
         base: PathBuf::from("/"),
         home: None,
@@ -220,7 +275,7 @@ fn envelope() -> Envelope {
         output_bytes: 1 << 20,
         presets: std::collections::BTreeMap::new(),
     };
-    Envelope::check(&EnvelopeSpec::default(), &defaults).unwrap()
+    Envelope::check(spec, &defaults).unwrap()
 }
 
 fn placement(shared: &Path, id: TaskId, ports: Option<Ports>) -> Placement {

@@ -5,4 +5,6 @@
 #[cfg(test)]
 mod guest;
 #[cfg(test)]
+mod holding;
+#[cfg(test)]
 mod reaching;

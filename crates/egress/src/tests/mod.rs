@@ -5,5 +5,5 @@ mod lab;
 mod names;
 mod proxy;
 mod transparent;
-mod whole;
 mod web;
+mod whole;

@@ -61,3 +61,12 @@ impl Beside {
         }
     }
 }
+
+impl Drop for Beside {
+    /// What was made and not taken goes: its maker may never be seen to be gone, and then its memory stays.
+    fn drop(&mut self) {
+        let outcome = &self.companion.shared().outcome;
+        outcome.wait();
+        drop(outcome.take_products());
+    }
+}

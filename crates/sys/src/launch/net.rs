@@ -346,6 +346,11 @@ const EVERYWHERE: [Prefix; 2] = [
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 const IPV6_FREEBIND: i32 = 78;
 
+/// What a gateway for every port asks of the kernel, with ports that do not matter.
+pub(super) fn try_redirect() -> Result<()> {
+    redirect_all(1, &[NAMES], (Ipv4Addr::LOCALHOST, NAMES))
+}
+
 fn everything_is_local() -> Batch {
     let mut batch = Batch::new();
     batch.up(LOOPBACK);

@@ -81,6 +81,8 @@ pub enum Op {
     /// Start that in a companion of this child, which is in the network namespace to be joined.
     BeginGateway(Arc<Gateway>),
     AwaitGateway(Arc<Gateway>),
+    /// Redirect all TCP that arrives in this network namespace, as a gateway for every port does.
+    Redirect,
     Hostname(CString),
     /// Nothing mounted here is seen by the host.
     MountsPrivate,
@@ -314,6 +316,7 @@ impl Op {
             Self::Gateway(gateway) => gateway.make(&keep),
             Self::BeginGateway(gateway) => gateway.begin(),
             Self::AwaitGateway(gateway) => gateway.finish(),
+            Self::Redirect => net::try_redirect(),
             Self::Hostname(name) => ids::hostname(name),
             Self::MountsPrivate => mount::private(),
             Self::NewRoot(root) => mount::new_root(root),
