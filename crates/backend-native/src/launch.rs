@@ -89,15 +89,16 @@ fn furnish(program: &mut Program) {
     program.push("set the host name", Op::Hostname(c_string("sandbox")));
 }
 
-/// Starts putting the root together. With root only: the mounts of an ordinary user must be made in
-/// the sandbox's own user namespace.
+/// Starts putting the root together, in the mount namespace that the sandbox will live in. With root only: the
+/// mounts of an ordinary user must be made in the sandbox's own user namespace.
 fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::Result<Beside> {
     let mut program = Program::default();
     program.push("clear the file mode mask", Op::ClearUmask);
     program.push("take a mount namespace", Op::MountNamespace);
     program.push("make the mounts private", Op::MountsPrivate);
     program.extend(RootBuilder::new(&plan.envelope, &plan.placement, identity).build(sources));
-    program.push("take the private root", Op::KeepTree);
+    program.push("keep the mount namespace", Op::KeepMounts);
+    program.push("enter the private root", Op::EnterRoot);
     Beside::start(program)
 }
 
@@ -105,7 +106,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInstance, LaunchError> {
     let LaunchParts { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc } = parts;
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
-    let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
+    let fresh = Namespaces { user: !identity.own, mounts: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
     let made = enter(&mut program, &identity, cgroup.as_ref()).and_then(|()| {
         plumbing.begin_in_child(&mut program);
@@ -175,7 +176,9 @@ fn enter_namespaces(program: &mut Program, made: Option<&Beside>) -> Result<(), 
 fn rest(plan: &NativePlan, identity: &Identity, gifts: Gifts) -> Result<Program, LaunchError> {
     let Gifts { inputs, init, init_end, handles } = gifts;
     let mut program = proc();
-    program.push("enter the private root", Op::EnterRoot);
+    if !identity.own {
+        program.push("enter the private root", Op::EnterRoot);
+    }
     copy_in(&mut program, inputs, identity);
     let listener = handles.try_clone().map_err(|error| prepare("share the output folder", &error))?;
     send_handles(&mut program, &plan.envelope, handles)
@@ -202,9 +205,8 @@ impl Root {
                 Ok(None)
             }
             Self::Made(maker) => {
-                for tree in maker.finish()? {
-                    let at = c_path(&plan.placement.shared.join("root"));
-                    program.push("attach the private root", Op::AttachRoot { tree, at });
+                for namespace in maker.finish()? {
+                    program.push("enter the private root", Op::EnterNamespace(namespace));
                 }
                 Ok(Some(maker))
             }
@@ -266,7 +268,9 @@ fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) ->
         program.push("enter the cgroup", Op::JoinCgroup(join));
     }
     program.push("take a cgroup namespace", Op::CgroupNamespace);
-    program.push("make the mounts private", Op::MountsPrivate);
+    if !identity.own {
+        program.push("make the mounts private", Op::MountsPrivate);
+    }
     Ok(())
 }
 

@@ -29,7 +29,7 @@ struct Work {
 // === impl Beside ===
 
 impl Beside {
-    /// Starts `program`, whose last step keeps what was made ([`super::Op::KeepQuiet`], [`super::Op::KeepTree`]).
+    /// Starts `program`, one step of which keeps what was made ([`super::Op::KeepQuiet`], [`super::Op::KeepMounts`]).
     pub fn start(program: Program) -> io::Result<Self> {
         let work = Work { program, outcome: Arc::default() };
         let companion = clone::companion(work, |work| {

@@ -31,8 +31,10 @@ pub(super) fn vm_child(
     let mut stack = Box::new_uninit_slice(STACK_BYTES);
     let entry = Entry { work };
     let mut pidfd: libc::c_int = -1;
-    let mut flags =
-        libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
+    let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::CLONE_NEWPID;
+    if namespaces.mounts {
+        flags |= libc::CLONE_NEWNS;
+    }
     if namespaces.user {
         flags |= libc::CLONE_NEWUSER;
     }

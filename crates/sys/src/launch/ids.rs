@@ -32,6 +32,10 @@ pub(super) fn quiet_handles() -> Result<[i32; 3]> {
     Ok([open(c"/proc/self/ns/net")?, open(c"/proc/self/ns/ipc")?, open(c"/proc/self/ns/uts")?])
 }
 
+pub(super) fn mounts_handle() -> Result<i32> {
+    raw::open(CWD, c"/proc/self/ns/mnt", libc::O_RDONLY | libc::O_CLOEXEC, 0)
+}
+
 pub(super) fn enter(namespace: &OwnedFd) -> Result<()> {
     // SAFETY: numbers only.
     unsafe { syscall(libc::SYS_setns, [fd(namespace.as_raw_fd()), 0, 0, 0, 0, 0]) }.map(drop)

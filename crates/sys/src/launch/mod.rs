@@ -30,6 +30,8 @@ use std::os::fd::OwnedFd;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces {
     pub user: bool,
+    /// Mount; otherwise a prepared one is entered.
+    pub mounts: bool,
     /// Network, ipc and uts; otherwise prepared ones are entered.
     pub quiet: bool,
 }
@@ -57,7 +59,7 @@ pub enum SpawnError {
     Died,
 }
 
-/// Starts `program` in a child with its own mount and pid namespaces and those in `namespaces`.
+/// Starts `program` in a child with its own pid namespace and those in `namespaces`.
 pub fn spawn(
     program: &Program,
     namespaces: Namespaces,

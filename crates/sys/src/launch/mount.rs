@@ -64,18 +64,6 @@ pub(super) fn new_root(root: &Root) -> Result<()> {
     result
 }
 
-/// A copy of everything that is mounted at the working directory and beneath it.
-pub(super) fn tree() -> Result<RawFd> {
-    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
-    // SAFETY: a live C string.
-    unsafe { syscall(libc::SYS_open_tree, [fd(CWD), ptr(c"."), flags, 0, 0, 0]) }.map(raw::to_fd)
-}
-
-pub(super) fn attach_root(tree: &OwnedFd, at: &CStr) -> Result<()> {
-    place(tree.as_raw_fd(), at)?;
-    chdir_to(tree.as_raw_fd())
-}
-
 /// Puts a detached mount onto an existing folder.
 pub(super) fn attach(tree: &OwnedFd, at: &CStr) -> Result<()> {
     place(tree.as_raw_fd(), at)

@@ -60,8 +60,9 @@ pub enum Op {
     MountNamespace,
     /// Leave handles of those three as what was made.
     KeepQuiet,
-    /// Leave a copy of the mount tree at the working directory as what was made.
-    KeepTree,
+    /// Leave a handle of the mount namespace as what was made. It is found by the host's `/proc`, so before
+    /// [`Op::EnterRoot`].
+    KeepMounts,
     /// Enter a prepared namespace.
     EnterNamespace(OwnedFd),
     /// Make a single-entry user namespace mapping: (inside, outside) for uid and gid.
@@ -88,11 +89,6 @@ pub enum Op {
     MountsPrivate,
     /// A fresh memory-backed root; becomes the working directory.
     NewRoot(Root),
-    /// Attach a root that was built before; becomes the working directory.
-    AttachRoot {
-        tree: OwnedFd,
-        at: CString,
-    },
     /// Put a detached mount onto a host folder. The descriptor goes on showing it, wherever it is mounted.
     Attach {
         tree: Arc<OwnedFd>,
@@ -308,7 +304,7 @@ impl Op {
             Self::QuietNamespaces => ids::quiet_namespaces(),
             Self::MountNamespace => ids::mount_namespace(),
             Self::KeepQuiet => ids::quiet_handles().map(|made| made.into_iter().for_each(keep)),
-            Self::KeepTree => mount::tree().map(keep),
+            Self::KeepMounts => ids::mounts_handle().map(keep),
             Self::EnterNamespace(namespace) => ids::enter(namespace),
             Self::MapIds { uid, gid } => ids::map(*uid, *gid),
             Self::LateUserNamespace { inside, outside } => ids::late_user_namespace(*inside, *outside),
@@ -320,7 +316,6 @@ impl Op {
             Self::Hostname(name) => ids::hostname(name),
             Self::MountsPrivate => mount::private(),
             Self::NewRoot(root) => mount::new_root(root),
-            Self::AttachRoot { tree, at } => mount::attach_root(tree, at),
             Self::Attach { tree, at } => mount::attach(tree, at),
             Self::Bind { source, target, attributes, idmap } => {
                 mount::bind(source, target, *attributes, idmap.as_ref())
