@@ -49,7 +49,7 @@ pub(crate) fn check(spec: &GatewaySpec) -> Result<(), Unenforceable> {
             let mut program = Program::default();
             program.push("redirect in the gateway", Op::Redirect);
             let user = fumehood_sys::host::euid() != 0;
-            launch::try_out(&program, Namespaces { user, quiet: true }).or_else(|error| match error {
+            launch::try_out(&program, Namespaces { user, mounts: true, quiet: true }).or_else(|error| match error {
                 // That it can not make namespaces is for the launch to say.
                 SpawnError::Clone(_) => Ok(()),
                 SpawnError::Step { source, .. } => cannot(
