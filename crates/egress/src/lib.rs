@@ -27,7 +27,6 @@ mod line;
 pub mod names;
 mod observe;
 pub mod proxy;
-mod readers;
 pub mod record;
 mod run;
 pub mod sockets;

@@ -5,13 +5,14 @@ use crate::dial::{Dialler, SystemLookup, SystemWorld};
 use crate::dns::{serve_tcp, serve_udp};
 use crate::entrance::Entrance;
 use crate::gate::Gate;
+use crate::http::Secrets;
 use crate::inbound::Protocols;
 use crate::observe::observe;
-use crate::readers::Readers;
 use crate::record::{Recorder, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
-use crate::tls::Ca;
+use crate::tls::{Ca, Opener, Servers};
+use crate::web::Web;
 use fumehood_model::egress::{Egress, Table};
 use fumehood_vault::vault::Vault;
 use std::io;
@@ -61,6 +62,20 @@ impl Config {
 ///
 /// Preconditions: the caller has one thread and no other runtime.
 pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
+    let Config { egress, ca, vault, resolv_conf, hosts } = config;
+    let opener = ca.map(|ca| Opener::new(Rc::new(ca)));
+    let servers = Servers::new(egress.authorities.clone());
+    let web = Web::new(opener, servers, Rc::new(Secrets::new(vault)));
+    run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), web)
+}
+
+/// The same, with others who read what the gate only passes on.
+pub(crate) fn run_with<P: Protocols<Gate<SocketRecorder>>>(
+    egress: Egress,
+    lookup: SystemLookup,
+    (sockets, record): (Sockets, OwnedFd),
+    protocols: P,
+) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     let local = LocalSet::new();
@@ -68,11 +83,9 @@ pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunE
         let stop = Stop::new();
         let recorder = SocketRecorder::new(record, stop.clone()).map_err(RunError::Sockets)?;
         spawn_local(recorder.clone().carry());
-        let lookup = SystemLookup::new(config.resolv_conf, config.hosts);
         let dialler = Dialler::new(Box::new(SystemWorld::new(lookup)));
-        let readers = Readers::new(config.egress.authorities.clone(), config.ca, config.vault);
-        let gate = Gate::new(Table::new(config.egress), recorder, dialler, stop.clone());
-        serve(&gate, sockets, readers).map_err(RunError::Sockets)?;
+        let gate = Gate::new(Table::new(egress), recorder, dialler, stop.clone());
+        serve(&gate, sockets, protocols).map_err(RunError::Sockets)?;
         match stop.stopped().await {
             StopCause::Asked => {
                 // Whoever is late with the last is cut off without it.

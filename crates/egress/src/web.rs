@@ -15,7 +15,8 @@ use std::rc::Rc;
 
 /// Opens TLS and serves HTTP. What it keeps between connections is one sandbox's.
 pub struct Web<W> {
-    opener: Opener,
+    /// `None` where no rule opens TLS: nothing is opened, and nothing of it passes this way.
+    opener: Option<Opener>,
     /// Until there is a wall to forward through.
     prepared: RefCell<Option<(Servers, Rc<Secrets>)>>,
     forward: OnceCell<Forward<W>>,
@@ -24,7 +25,7 @@ pub struct Web<W> {
 // === impl Web ===
 
 impl<W: Wall> Web<W> {
-    pub fn new(opener: Opener, servers: Servers, secrets: Rc<Secrets>) -> Self {
+    pub fn new(opener: Option<Opener>, servers: Servers, secrets: Rc<Secrets>) -> Self {
         Self { opener, prepared: RefCell::new(Some((servers, secrets))), forward: OnceCell::new() }
     }
 
@@ -42,7 +43,8 @@ impl<W: Wall> Protocols<W> for Web<W> {
         let Inbound { stream, first, via, place } = inbound;
         // A proxy's client that speaks TLS to the proxy itself names nobody.
         let Some(identity) = place.and_then(|place| place.speaking(Scheme::Https)) else { return };
-        self.forward(wall).serve_tls(&self.opener, (stream, first.into()), identity, via).await;
+        let Some(opener) = &self.opener else { return };
+        self.forward(wall).serve_tls(opener, (stream, first.into()), identity, via).await;
     }
 
     async fn http(&self, wall: W, inbound: Inbound) {

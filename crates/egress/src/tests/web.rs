@@ -16,7 +16,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 /// A connection to a name inside, or to the proxy, read by the real protocols.
 async fn connection(lab: &Lab, to: Option<(&str, u16)>) -> TcpStream {
     let ca = Rc::new(Ca::make("test", SystemTime::now()).unwrap());
-    let web = Web::new(Opener::new(ca), Servers::new(Vec::new()), Rc::default());
+    let web = Web::new(Some(Opener::new(ca)), Servers::new(Vec::new()), Rc::default());
     let entrance = Entrance::new(lab.gate.clone(), Rc::new(web));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -1,8 +1,9 @@
 //! The role from its start to its end: real sockets, a keeper that writes, the host's own network.
 
 use super::lab::Named;
+use crate::dial::SystemLookup;
 use crate::record::{Intake, Taken};
-use crate::run::{Config, run};
+use crate::run::run_with;
 use crate::sockets::Sockets;
 use fumehood_model::egress::{Egress, Reach, Rule};
 use fumehood_model::event::Event;
@@ -43,7 +44,10 @@ fn start(rules: &[String]) -> Whole {
         observer: None,
     };
     let (near, far) = pair().unwrap();
-    let gate = thread::spawn(move || run(Config::new(egress), sockets, near, Named).unwrap());
+    let gate = thread::spawn(move || {
+        let lookup = SystemLookup::new("/etc/resolv.conf".into(), "/etc/hosts".into());
+        run_with(egress, lookup, (sockets, near), Named).unwrap();
+    });
     let (end, ends) = std::sync::mpsc::channel();
     let keeper = thread::spawn(move || {
         let mut intake = Intake::new(far);
