@@ -102,8 +102,8 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "pip",
-        script: "PYTHON -m pip download -q --no-cache-dir --no-deps --isolated -d pip -i MIRROR/pypi/simple rangepack && ls pip/*.whl && \
-                 PYTHON -m pip download -q --no-cache-dir --no-deps --isolated --no-build-isolation --no-binary :all: -d pip -i MIRROR/pypi/simple rangepack-source && \
+        script: "PYTHON -m pip download -q --retries 0 --no-cache-dir --no-deps --isolated -d pip -i MIRROR/pypi/simple rangepack && ls pip/*.whl && \
+                 PYTHON -m pip download -q --retries 0 --no-cache-dir --no-deps --isolated --no-build-isolation --no-binary :all: -d pip -i MIRROR/pypi/simple rangepack-source && \
                  ls pip/*.tar.gz",
         passing: MIRROR,
         opened: MIRROR_OPENED,
@@ -118,7 +118,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         name: "npm",
         script: "mkdir npm && cd npm && NODE_EXTRA_CA_CERTS=${NODE_EXTRA_CA_CERTS:-/etc/ssl/certs/ca-certificates.crt} \
-                 npm install --silent --cache ../npm-cache --registry MIRROR/npm/ rangepack && ls node_modules/rangepack/index.js",
+                 npm install --silent --fetch-retries 0 --cache ../npm-cache --registry MIRROR/npm/ rangepack && ls node_modules/rangepack/index.js",
         passing: MIRROR,
         opened: MIRROR_OPENED,
     },
