@@ -24,6 +24,15 @@ want perl perl
 want setpriv util-linux
 want mount mount
 want ps procps
+want openssl openssl
+want curl curl
+want ssh openssh-client
+want psql postgresql-client
+want npm npm
+[ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
+ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing="$missing postgresql"
+/usr/bin/python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"
+/usr/bin/python3 -c "import setuptools" 2> /dev/null || missing="$missing python3-setuptools"
 libc=
 for place in /usr/lib/x86_64-linux-gnu/libc.a /usr/lib64/libc.a /usr/lib/libc.a; do
     if [ -e "$place" ]; then libc=$place; fi
@@ -40,6 +49,9 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086
     apt-get install --yes --no-install-recommends $missing
 fi
+
+# The pinned clients of the network's tests.
+sh crates/fumehood/tests/range/kit/install.sh
 
 # --- checks, then tests ---
 stage() { # WHAT COMMAND...

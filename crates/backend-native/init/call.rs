@@ -10,6 +10,7 @@
 //! - for an exec: `fstat`, `fcntl` (F_GET_SEALS), `mmap` (PROT_READ of a memory file, anonymous
 //!   read-write), `munmap`, `openat`, `ioctl` (TIOCSPTLCK, TIOCSWINSZ, TIOCGPTPEER),
 //!   `clone` (CLONE_VM | CLONE_VFORK | SIGCHLD);
+//! - for a call: `socket` (AF_INET and AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC), `connect`;
 //! - in the started process: `setsid`, `ioctl` (TIOCSCTTY), `dup3`, `close_range`, `chdir`,
 //!   `rt_sigprocmask`, `execve`, `openat` (O_PATH), `close`, `exit_group`.
 
@@ -26,12 +27,17 @@ pub(crate) const EPERM: Errno = Errno(1);
 pub(crate) const ENOENT: Errno = Errno(2);
 pub(crate) const EINTR: Errno = Errno(4);
 pub(crate) const ENOEXEC: Errno = Errno(8);
+pub(crate) const ECHILD: Errno = Errno(10);
 pub(crate) const EAGAIN: Errno = Errno(11);
 pub(crate) const EACCES: Errno = Errno(13);
 pub(crate) const EEXIST: Errno = Errno(17);
 pub(crate) const ENOTDIR: Errno = Errno(20);
 pub(crate) const EINVAL: Errno = Errno(22);
 pub(crate) const ENAMETOOLONG: Errno = Errno(36);
+pub(crate) const EISCONN: Errno = Errno(106);
+pub(crate) const ECONNREFUSED: Errno = Errno(111);
+pub(crate) const EALREADY: Errno = Errno(114);
+pub(crate) const EINPROGRESS: Errno = Errno(115);
 
 pub(crate) const SIGKILL: u8 = 9;
 pub(crate) const POLLIN: i16 = 1;
@@ -327,6 +333,44 @@ pub(crate) fn children_cpu_ms() -> u32 {
 
 pub(crate) fn kill_all() -> Result<(), Errno> {
     plain(62, [word(-1), u64::from(SIGKILL), 0, 0, 0, 0]).map(drop)
+}
+
+/// A version of IP.
+#[derive(Clone, Copy)]
+pub(crate) enum Family {
+    Version4,
+    Version6,
+}
+
+/// A TCP socket that never waits.
+pub(crate) fn stream_socket(family: Family) -> Result<Fd, Errno> {
+    let domain = match family {
+        Family::Version4 => 2,
+        Family::Version6 => 10,
+    };
+    // SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC.
+    plain(41, [domain, 0o2_004_001, 0, 0, 0, 0]).map(new_fd)
+}
+
+/// Dials a port of this host itself.
+pub(crate) fn connect_loopback(socket: &Fd, family: Family, port: u16) -> Result<(), Errno> {
+    // `struct sockaddr_in6`, of which `sockaddr_in` is the same up to the port, and then has the address.
+    let mut peer = [0_u8; 28];
+    let (number, length): (u16, u64) = match family {
+        Family::Version4 => {
+            peer[4] = 127;
+            peer[7] = 1;
+            (2, 16)
+        }
+        Family::Version6 => {
+            peer[23] = 1;
+            (10, 28)
+        }
+    };
+    let ([low, high], [first, second]) = (number.to_ne_bytes(), port.to_be_bytes());
+    (peer[0], peer[1], peer[2], peer[3]) = (low, high, first, second);
+    // SAFETY: `peer` is at least the `length` bytes that the kernel reads.
+    unsafe { raw(42, [word(socket.0), address(&raw const peer), length, 0, 0, 0]) }.map(drop)
 }
 
 /// Sends a signal to a process group, named by its leader.

@@ -23,6 +23,10 @@ pub(crate) enum Incoming<'a> {
         signal: u8,
     },
     KillAll,
+    Dial {
+        call: u32,
+        port: u16,
+    },
     /// Not understood, or not whole; everything on it is closed again.
     Refused {
         exec: u32,
@@ -80,7 +84,8 @@ impl Channel {
                 Incoming::Signal { exec, signal }
             }
             Request::KillAll if whole && descriptors.count() == 0 => Incoming::KillAll,
-            Request::Signal { .. } | Request::KillAll => Incoming::End,
+            Request::Dial { call, port } if whole && descriptors.count() == 0 => Incoming::Dial { call, port },
+            Request::Signal { .. } | Request::KillAll | Request::Dial { .. } => Incoming::End,
         }
     }
 

@@ -11,12 +11,13 @@
 //! ```text
 //!            ┌────────────── poll ◄─────────────┐
 //!   request  ▼                                  ▼  a child ended
-//!   start / signal / kill ──► report      reap all ──► report, and after a "once" exec: end the rest, exit
+//!   start / signal / kill / dial ► report    reap all ──► report, and after a "once" exec: end the rest, exit
 //!            │
 //!            └─ end of the socket, or bytes that are not ours ──► kill all, exit
 //! ```
 //!
 //! **Invariant:** for one exec the reports are `[Terminal] Started Ended` or `NotStarted`, in that order.
+//! **Invariant:** for one call there is one report, `Dialled` or `NotDialled`.
 //! **Invariant:** a received descriptor is closed here whatever becomes of its request.
 //! **Invariant:** the guest can not trace this process nor open its descriptors (it is not dumpable).
 
@@ -30,6 +31,7 @@ compile_error!("`init` speaks to the kernel directly and knows only Linux on x86
 
 mod call;
 mod channel;
+mod dial;
 mod launch;
 mod memory;
 mod table;
@@ -122,16 +124,21 @@ impl Init {
         let [control, signals] = entries;
         if signals.found != 0 {
             call::drain(&self.signals);
-            self.reap();
+            let _ = self.reap();
         }
         if control.found != 0 {
             self.obey(packet);
         }
     }
 
-    /// Reaps whatever has ended, and reports those that the keeper knows of.
-    fn reap(&mut self) {
-        while let Ok(Some(reaped)) = call::reap(None, call::Wait::Look) {
+    /// Reaps whatever has ended, and reports those that the keeper knows of. Says whether anybody is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            let reaped = match call::reap(None, call::Wait::Look) {
+                Ok(Some(reaped)) => reaped,
+                Ok(None) => return true,
+                Err(error) => return error != call::ECHILD,
+            };
             let Some(entry) = self.table.remove(reaped.pid) else { continue };
             let how = table::how(reaped.status);
             if entry.once {
@@ -144,14 +151,16 @@ impl Init {
     /// Ends what outlived the exec that was the guest's purpose, and the guest with it.
     fn close(&mut self, exec: u32, how: wire::End) -> ! {
         // What has already ended by itself outlived nothing.
-        self.reap();
+        let mut anybody = self.reap();
         let mut leftovers = 0_u32;
-        loop {
+        // All processes here descend from this one, so without a child there is nobody to end. To ask the kernel
+        // all the same would have it look at every process of the host.
+        while anybody {
             let _ = call::kill_all();
             match call::reap(None, call::Wait::Block) {
                 Ok(Some(reaped)) => self.bury(&reaped, &mut leftovers),
                 Ok(None) | Err(call::EINTR) => continue,
-                Err(_) => break,
+                Err(_) => anybody = false,
             }
             while let Ok(Some(reaped)) = call::reap(None, call::Wait::Look) {
                 self.bury(&reaped, &mut leftovers);
@@ -184,6 +193,7 @@ impl Init {
             Incoming::KillAll => {
                 let _ = call::kill_all();
             }
+            Incoming::Dial { call, port } => self.dial(call, port),
             Incoming::Refused { exec } => self.refuse(exec, Stage::Spawn, call::EINVAL),
             Incoming::End => self.finish(),
         }
@@ -209,6 +219,18 @@ impl Init {
                 self.report(Report::Started { exec: exec_number, pid });
             }
             Err((stage, errno)) => self.refuse(exec_number, stage, errno),
+        }
+    }
+
+    /// Connects to a port of the guest's loopback, for the keeper to use, or says why not.
+    fn dial(&self, call: u32, port: u16) {
+        match dial::loopback(port) {
+            Ok(connection) => {
+                if self.channel.send(&Report::Dialled { call }, Some(&connection)).is_err() {
+                    self.finish();
+                }
+            }
+            Err(errno) => self.report(Report::NotDialled { call, errno: errno.0 }),
         }
     }
 

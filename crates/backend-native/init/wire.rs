@@ -29,6 +29,7 @@ pub const DESCRIPTORS: usize = 4;
 const KIND_EXEC: u8 = 1;
 const KIND_SIGNAL: u8 = 2;
 const KIND_KILL_ALL: u8 = 3;
+const KIND_DIAL: u8 = 4;
 
 const FLAG_TERMINAL: u8 = 1;
 const FLAG_ONCE: u8 = 2;
@@ -38,6 +39,8 @@ const KIND_STARTED: u8 = 1;
 const KIND_NOT_STARTED: u8 = 2;
 const KIND_ENDED: u8 = 3;
 const KIND_TERMINAL: u8 = 4;
+const KIND_DIALLED: u8 = 5;
+const KIND_NOT_DIALLED: u8 = 6;
 
 /// From the keeper to `init`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,11 @@ pub enum Request<'a> {
         signal: u8,
     },
     KillAll,
+    /// Connect to a port on the guest's loopback. `call` is the keeper's number for it.
+    Dial {
+        call: u32,
+        port: u16,
+    },
 }
 
 /// Start one command.
@@ -115,6 +123,14 @@ pub enum Report {
     Terminal {
         exec: u32,
     },
+    /// A connection is attached. It may still be on its way, where whoever listens is busy.
+    Dialled {
+        call: u32,
+    },
+    NotDialled {
+        call: u32,
+        errno: u32,
+    },
 }
 
 /// How a process ended.
@@ -149,6 +165,7 @@ impl<'a> Request<'a> {
             KIND_EXEC => head.exec(tail).map(Self::Exec).ok_or(refused),
             KIND_SIGNAL => head.signal(tail).ok_or(Flaw::Garbage),
             KIND_KILL_ALL if head == Head::bare(KIND_KILL_ALL, 0) && tail.is_empty() => Ok(Self::KillAll),
+            KIND_DIAL => head.dial(tail).ok_or(Flaw::Garbage),
             _ => Err(Flaw::Garbage),
         }
     }
@@ -160,6 +177,9 @@ impl<'a> Request<'a> {
             Self::Exec(exec) => exec.head().print(),
             Self::Signal { exec, signal } => Head { signal, ..Head::bare(KIND_SIGNAL, exec) }.print(),
             Self::KillAll => Head::bare(KIND_KILL_ALL, 0).print(),
+            Self::Dial { call, port } => {
+                Head { length: u32::from(port), ..Head::bare(KIND_DIAL, call) }.print()
+            }
         }
     }
 }
@@ -231,6 +251,8 @@ impl Report {
                 Some(Self::Ended { exec, how, leftovers, cpu_ms })
             }
             (KIND_TERMINAL, 0, 0, 0) => Some(Self::Terminal { exec }),
+            (KIND_DIALLED, 0, 0, 0) => Some(Self::Dialled { call: exec }),
+            (KIND_NOT_DIALLED, 0, errno, 0) => Some(Self::NotDialled { call: exec, errno }),
             _ => None,
         }
     }
@@ -248,6 +270,8 @@ impl Report {
                 (KIND_ENDED, 1, exec, u32::from(signal), leftovers, cpu_ms)
             }
             Self::Terminal { exec } => (KIND_TERMINAL, 0, exec, 0, 0, 0),
+            Self::Dialled { call } => (KIND_DIALLED, 0, call, 0, 0, 0),
+            Self::NotDialled { call, errno } => (KIND_NOT_DIALLED, 0, call, errno, 0, 0),
         };
         let mut packet = [0; REPORT_BYTES];
         let mut writer = Writer { rest: &mut packet };
@@ -265,8 +289,10 @@ impl Report {
     #[must_use]
     pub fn descriptors(&self) -> usize {
         match self {
-            Self::Started { .. } | Self::NotStarted { .. } | Self::Ended { .. } => 0,
-            Self::Terminal { .. } => 1,
+            Self::Started { .. } | Self::NotStarted { .. } | Self::Ended { .. } | Self::NotDialled { .. } => {
+                0
+            }
+            Self::Terminal { .. } | Self::Dialled { .. } => 1,
         }
     }
 }
@@ -323,6 +349,7 @@ struct Head {
     columns: u16,
     argc: u32,
     envc: u32,
+    /// Bytes of the block, or the port to dial.
     length: u32,
     signal: u8,
 }
@@ -376,6 +403,12 @@ impl Head {
         let known = (1..=64).contains(&self.signal);
         (*self == canonical && known && tail.is_empty())
             .then_some(Request::Signal { exec: self.exec, signal: self.signal })
+    }
+
+    fn dial<'a>(&self, tail: &[u8]) -> Option<Request<'a>> {
+        let canonical = Self { length: self.length, ..Self::bare(KIND_DIAL, self.exec) };
+        let port = u16::try_from(self.length).ok().filter(|port| *port != 0)?;
+        (*self == canonical && tail.is_empty()).then_some(Request::Dial { call: self.exec, port })
     }
 
     fn exec<'a>(&self, tail: &'a [u8]) -> Option<Exec<'a>> {

@@ -5,11 +5,14 @@
 
 use fumehood_model::envelope::Resources;
 use fumehood_model::id::TaskId;
+use fumehood_sys::poll::{self, Interest};
+use fumehood_sys::process;
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where this host lets us put cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +56,10 @@ pub(crate) struct Counters {
 
 /// How the names of our folders begin.
 const PREFIX: &str = "fumehood-";
+/// A process that was killed leaves its cgroup only when it is gone: some milliseconds.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(1);
+const SHORTEST_PAUSE: Duration = Duration::from_micros(30);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// Microseconds of one scheduling period under a processor limit.
 const PERIOD_US: u64 = 100_000;
 
@@ -260,29 +267,37 @@ pub(crate) fn remove(folders: &[PathBuf]) -> io::Result<()> {
 }
 
 fn remove_one(folder: &Path) -> io::Result<()> {
-    // A process that was killed leaves its cgroup only when it is gone: some milliseconds.
-    for round in 0..240_u32 {
+    let deadline = Instant::now() + REMOVAL_LIMIT;
+    let mut pause = SHORTEST_PAUSE;
+    loop {
         match fs::remove_dir(folder) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if round == 239 => return Err(error),
-            Err(_) => end_members(folder),
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => {}
         }
-        std::thread::sleep(std::time::Duration::from_micros(if round < 40 { 30 } else { 5000 }));
+        if !end_members(folder) {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
-    Ok(())
 }
 
-fn end_members(folder: &Path) {
-    if write(folder, "cgroup.kill", 1).is_ok() {
-        return;
+/// Ends who is in the cgroup, and waits a moment until one of them is gone. `false`: nobody was seen.
+fn end_members(folder: &Path) -> bool {
+    let listed = || fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let open = |pid: &str| Some((pid.to_owned(), process::open_pidfd(pid.parse().ok()?).ok()?));
+    let opened: Vec<_> = listed().lines().filter_map(open).collect();
+    let whole = write(folder, "cgroup.kill", 1).is_ok();
+    // A number may have gone to another process before it was opened; held open, it can not.
+    let still = listed();
+    let members: Vec<_> =
+        opened.iter().filter(|(pid, _)| still.lines().any(|line| line == pid)).map(|(_, fd)| fd).collect();
+    for member in members.iter().filter(|_| !whole) {
+        let _ = process::send_signal(member.as_fd(), 9);
     }
-    for pid in fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default().lines() {
-        let pidfd = pid.parse().ok().and_then(|pid| fumehood_sys::process::open_pidfd(pid).ok());
-        if let Some(pidfd) = pidfd {
-            let _ = fumehood_sys::process::send_signal(std::os::fd::AsFd::as_fd(&pidfd), 9);
-        }
-    }
+    let gone: Vec<_> = members.iter().map(|member| (member.as_fd(), Interest::Read)).collect();
+    !gone.is_empty() && poll::wait(&gone, Some(LONGEST_PAUSE)).is_ok()
 }
 
 fn named(base: &Path, id: &TaskId) -> PathBuf {

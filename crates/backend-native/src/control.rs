@@ -8,11 +8,11 @@
 #[path = "../init/wire.rs"]
 pub mod wire;
 
-use fumehood_backend::{Event, ExecError, GuestStdio, WaitStatus};
+use fumehood_backend::{Event, ExecError, GuestStdio, MOST_CALLS, WaitStatus};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::memfd::{self, Purpose};
 use fumehood_sys::socket::{self, Wait};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -32,6 +32,9 @@ pub struct Control {
     /// Taken off the socket to make room for a request, and not yet asked for.
     waiting: VecDeque<(u32, Event)>,
     next_exec: u32,
+    /// Those that are not answered.
+    calls: BTreeSet<u32>,
+    next_call: u32,
     state: State,
 }
 
@@ -60,7 +63,8 @@ impl Control {
     /// Out of descriptors or memory.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = socket::pair()?;
-        let control = Self { socket: ours, waiting: VecDeque::new(), next_exec: 1, state: State::Live };
+        let (waiting, calls) = (VecDeque::new(), BTreeSet::new());
+        let control = Self { socket: ours, waiting, next_exec: 1, calls, next_call: 1, state: State::Live };
         Ok((control, theirs))
     }
 
@@ -115,6 +119,24 @@ impl Control {
         self.send(&Request::KillAll.header(), &[])
     }
 
+    /// Asks for a connection to a port on the guest's loopback, and gives the number of the call.
+    ///
+    /// # Errors
+    /// As [`fumehood_backend::Instance::dial`].
+    pub fn dial(&mut self, port: u16) -> Result<u32, ExecError> {
+        if port == 0 {
+            return Err(ExecError::Silent);
+        }
+        if self.calls.len() >= MOST_CALLS {
+            return Err(ExecError::Exhausted);
+        }
+        let call = self.next_call;
+        self.send(&Request::Dial { call, port }.header(), &[])?;
+        self.calls.insert(call);
+        self.next_call = self.next_call.wrapping_add(1);
+        Ok(call)
+    }
+
     /// Readable when `init` has said something or is gone. Ask [`Control::next_event`] until it has no
     /// more before waiting on this: some may have been taken off the socket already.
     #[must_use]
@@ -127,7 +149,7 @@ impl Control {
         self.next_numbered().map(|(_, event)| event)
     }
 
-    /// The next event, with the number of the command it is about (zero for [`Event::Gone`]).
+    /// The next event, with the number of the command it is about (zero for none).
     pub fn next_numbered(&mut self) -> Option<(u32, Event)> {
         if self.waiting.is_empty() {
             self.read();
@@ -160,9 +182,21 @@ impl Control {
             }
         };
         let report = buffer.get(..packet.length).and_then(Report::parse);
-        match report.filter(|_| !packet.truncated).and_then(|report| event(report, packet.descriptors)) {
+        let report = report.filter(|report| !packet.truncated && self.is_awaited(report));
+        match report.and_then(|report| event(report, packet.descriptors)) {
             Some(numbered) => self.waiting.push_back(numbered),
             None => self.state = State::Leaving,
+        }
+    }
+
+    /// Whether a report may come now: a call is answered once.
+    fn is_awaited(&mut self, report: &Report) -> bool {
+        match report {
+            Report::Dialled { call } | Report::NotDialled { call, .. } => self.calls.remove(call),
+            Report::Started { .. }
+            | Report::NotStarted { .. }
+            | Report::Ended { .. }
+            | Report::Terminal { .. } => true,
         }
     }
 
@@ -246,7 +280,20 @@ fn event(report: Report, descriptors: Vec<OwnedFd>) -> Option<(u32, Event)> {
             let terminal = descriptors.into_iter().next().and_then(terminal_master)?;
             Some((exec, Event::Terminal(terminal)))
         }
+        Report::Dialled { call } => {
+            let result = socket::connection(descriptors.into_iter().next()?);
+            if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData) {
+                return None;
+            }
+            Some((0, Event::Dialled { call, result }))
+        }
+        Report::NotDialled { call, errno } => Some((0, Event::Dialled { call, result: Err(error(errno)) })),
     }
+}
+
+/// An error that `init` was given by the kernel.
+fn error(errno: u32) -> io::Error {
+    i32::try_from(errno).map_or_else(|_| io::ErrorKind::Other.into(), io::Error::from_raw_os_error)
 }
 
 /// The descriptor again, if it is the keeper's side of a terminal and nothing else: the keeper will read
@@ -262,8 +309,7 @@ fn terminal_master(descriptor: OwnedFd) -> Option<OwnedFd> {
 }
 
 fn not_started(stage: Stage, errno: u32) -> ExecError {
-    let error =
-        i32::try_from(errno).map_or_else(|_| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
+    let error = error(errno);
     let scarce = matches!(
         error.kind(),
         io::ErrorKind::OutOfMemory

@@ -10,6 +10,7 @@ use fumehood_sys::launch::{
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Tag of the packets that carry the gateway's sockets.
 pub(crate) const SOCKETS: u8 = 4;
@@ -34,7 +35,7 @@ const ROUTER: Addresses = Addresses {
 pub(crate) enum Plumbing {
     Absent,
     Beside(Beside),
-    ByChild(Box<Making>),
+    ByChild(Arc<Making>),
 }
 
 /// The sockets that were made already, and who made them.
@@ -57,20 +58,24 @@ impl Plumbing {
         let Some(spec) = wished else { return Ok(Self::Absent) };
         match namespaces {
             Some(namespaces) => Beside::gateway(shape(spec), namespaces).map(Self::Beside),
-            None => {
-                let making = Making::by_child(shape(spec), handles.try_clone()?, SOCKETS);
-                Ok(Self::ByChild(Box::new(making)))
-            }
+            None => Ok(Self::ByChild(Making::by_child(shape(spec), handles.try_clone()?, SOCKETS))),
         }
     }
 
-    /// Adds what is left to the child, which is in a network namespace of its own; or waits for the maker.
+    /// Lets the child begin, where it is for the child to make it.
+    pub(crate) fn begin_in_child(&self, program: &mut Program) {
+        if let Self::ByChild(making) = self {
+            program.push("make the gateway", Op::BeginGateway(Arc::clone(making)));
+        }
+    }
+
+    /// Waits until it is made, or lets the child wait.
     pub(crate) fn place(self, program: &mut Program) -> Result<Laid, SpawnError> {
         match self {
             Self::Absent => Ok(Laid::default()),
             Self::Beside(maker) => Ok(Laid { sockets: maker.finish()?, maker: Some(maker) }),
             Self::ByChild(making) => {
-                program.push("make the gateway", Op::Gateway(making));
+                program.push("make the gateway", Op::AwaitGateway(making));
                 Ok(Laid::default())
             }
         }

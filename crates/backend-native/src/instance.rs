@@ -9,7 +9,7 @@ use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::launch::{Beside, Spawned};
 use fumehood_sys::notify::Listener;
-use fumehood_sys::poll::Joined;
+use fumehood_sys::poll::{self, Interest, Joined};
 use fumehood_sys::process;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -53,6 +53,26 @@ impl NativeInstance {
         Ok(Self { parts, events, exec: None, cpu_ms: 0, peak_bytes: 0 })
     }
 
+    /// Whether its first process lives and waits for a command: it has not ended, not said anything, and met
+    /// no wall.
+    pub(crate) fn is_idle(&self) -> bool {
+        let quiet =
+            [(self.parts.spawned.pidfd.as_fd(), Interest::Read), (self.events.as_fd(), Interest::Read)];
+        let waited = poll::wait(&quiet, Some(Duration::ZERO));
+        self.exec.is_none() && waited.is_ok_and(|waited| waited.iter().all(|one| !one.ready && !one.hangup))
+    }
+
+    /// Ends a sandbox that nobody will use, and removes all of it.
+    pub(crate) fn abandon(mut self) {
+        self.kill();
+        process::reap(&self.parts.spawned.pidfd);
+        if let Some(cgroup) = &self.parts.cgroup {
+            let folders: Vec<_> = cgroup.folders().into_iter().cloned().collect();
+            // A folder that stays is found again by its name.
+            let _ = crate::cgroup::remove(&folders);
+        }
+    }
+
     /// Answers one refused call, if one waits.
     fn next_refusal(&mut self) -> Option<Event> {
         let listener = self.parts.listener.as_ref()?;
@@ -82,6 +102,10 @@ impl Instance for NativeInstance {
             Some(exec) => self.parts.control.signal(exec, signal),
             None => Err(ExecError::Silent),
         }
+    }
+
+    fn dial(&mut self, port: u16) -> Result<u32, ExecError> {
+        self.parts.control.dial(port)
     }
 
     fn kill(&mut self) {

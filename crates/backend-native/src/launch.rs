@@ -9,7 +9,7 @@ use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
 use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
 use crate::syscalls::{self, SetId};
-use fumehood_backend::{Instance, LaunchError};
+use fumehood_backend::LaunchError;
 use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
@@ -101,15 +101,19 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 }
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
-pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn Instance>, LaunchError> {
+pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInstance, LaunchError> {
     let LaunchParts { identity, cgroup, namespaces, plumbing, root, rest, control, handles, etc } = parts;
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
     let fresh = Namespaces { user: !identity.own, quiet: namespaces.is_none() };
     let mut program = Program::default();
-    let made = enter(&mut program, &identity, cgroup.as_ref())
-        .and_then(|()| plumbing.place(&mut program))
-        .and_then(|laid| enter_namespaces(&mut program, namespaces.as_ref()).map(|()| laid))
-        .and_then(|laid| Ok((laid, root.place(plan, &identity, &mut program)?)));
+    let made = enter(&mut program, &identity, cgroup.as_ref()).and_then(|()| {
+        plumbing.begin_in_child(&mut program);
+        let maker = root.place(plan, &identity, &mut program)?;
+        // It joins the namespaces that are taken from their maker then.
+        let laid = plumbing.place(&mut program)?;
+        enter_namespaces(&mut program, namespaces.as_ref())?;
+        Ok((laid, maker))
+    });
     program.extend(rest);
     let spawned = made.and_then(|made| Ok((launch::spawn(&program, fresh, None)?, made)));
     drop(program);
@@ -134,9 +138,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<Box<dyn In
                 gateway,
                 _makers: makers,
             };
-            let instance =
-                NativeInstance::new(parts).map_err(|error| prepare("watch the sandbox", &error))?;
-            Ok(Box::new(instance))
+            NativeInstance::new(parts).map_err(|error| prepare("watch the sandbox", &error))
         }
         Err(error) => {
             remove(cgroup.as_ref());

@@ -63,7 +63,8 @@ impl Native {
         Self { namespaces: RefCell::new(made), ..Self::find() }
     }
 
-    /// As [`Native::find`], for who keeps a pool of plans that have begun: all that can be is made then.
+    /// As [`Native::find`], for who keeps a pool of plans that have begun: the sandbox is built then, and the
+    /// launch hands it over. Who is killed leaves its cgroup, to be removed by its id.
     pub fn pooled() -> Self {
         Self { pooled: true, ..Self::find() }
     }

@@ -2,6 +2,7 @@
 
 use crate::cgroup::Hierarchy;
 use crate::identity::Identity;
+use crate::instance::NativeInstance;
 use crate::launch::LaunchParts;
 use crate::root::{c_path, c_string, scratch_bytes};
 use crate::{Native, etc, launch};
@@ -35,9 +36,18 @@ pub(crate) struct NativePlan {
     pub(crate) namespaces: Option<Beside>,
     /// Whether everything is prepared when it begins, the cgroup too.
     pub(crate) pooled: bool,
-    /// What was prepared ahead of the launch: a server keeps a pool of plans that have begun.
-    begun: Option<LaunchParts>,
+    /// What was made ahead of the launch: a server keeps a pool of plans that have begun.
+    begun: Option<Begun>,
     enforcement: Enforcement,
+}
+
+/// How far a plan that has begun came.
+#[derive(Debug)]
+enum Begun {
+    /// The parts are made; the child is not.
+    Prepared(Box<LaunchParts>),
+    /// The whole sandbox stands, with its first process waiting for a command (ADR 0021).
+    Parked(Box<NativeInstance>),
 }
 
 /// What the root is built from, beyond envelope and placement.
@@ -76,6 +86,11 @@ impl NativePlan {
             enforcement,
         })
     }
+
+    /// A file that goes in is recorded before it is read, so a sandbox with inputs is not built ahead.
+    fn can_park(&self) -> bool {
+        self.pooled && self.envelope.filesystem().inputs.is_empty()
+    }
 }
 
 impl Plan for NativePlan {
@@ -85,23 +100,47 @@ impl Plan for NativePlan {
 
     fn begin(&mut self) {
         // What can not be made here is tried again by the launch, which says why.
-        self.begun = LaunchParts::prepare(self).ok();
+        self.begun = LaunchParts::prepare(self).ok().and_then(|parts| {
+            if self.can_park() {
+                launch::launch(self, parts).ok().map(|instance| Begun::Parked(Box::new(instance)))
+            } else {
+                Some(Begun::Prepared(Box::new(parts)))
+            }
+        });
     }
 
     fn launch(mut self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
         let parts = match self.begun.take() {
-            Some(parts) => parts,
+            Some(Begun::Parked(instance)) if instance.is_idle() => return Ok(instance),
+            Some(Begun::Prepared(parts)) => *parts,
+            // One that was ended while it waited is built again, as if nothing had begun.
+            Some(gone @ Begun::Parked(_)) => {
+                gone.abandon();
+                LaunchParts::prepare(&mut self)?
+            }
             None => LaunchParts::prepare(&mut self)?,
         };
-        launch::launch(&self, parts)
+        launch::launch(&self, parts).map(|instance| Box::new(instance) as Box<dyn Instance>)
     }
 }
 
 impl Drop for NativePlan {
     /// A plan that began and was never launched leaves nothing.
     fn drop(&mut self) {
-        if let Some(parts) = &self.begun {
-            parts.abandon();
+        if let Some(begun) = self.begun.take() {
+            begun.abandon();
+        }
+    }
+}
+
+// === impl Begun ===
+
+impl Begun {
+    /// Removes what would outlive us of a sandbox that will not be.
+    fn abandon(self) {
+        match self {
+            Self::Prepared(parts) => parts.abandon(),
+            Self::Parked(instance) => instance.abandon(),
         }
     }
 }

@@ -45,8 +45,9 @@ pub trait Plan: Debug {
     /// Which mechanism will hold each clause.
     fn enforcement(&self) -> &Enforcement;
 
-    /// Begins the parts of a launch that can be made beside the caller's own work. Optional: nothing of
-    /// it is seen by the host, and dropping the plan undoes it.
+    /// Begins the parts of a launch that can be made beside the caller's own work. Optional: nothing of the
+    /// caller's runs or is read, and dropping the plan undoes it. For a pool it may build the whole sandbox, which
+    /// then waits for its command.
     fn begin(&mut self) {}
 
     /// Builds every wall, then starts the guest's first process. All or nothing.
@@ -81,9 +82,20 @@ pub trait Instance: Debug {
         None
     }
 
+    /// Asks for a connection to a port on the guest's loopback, over IP version 4 or else 6. Gives the number
+    /// that the [`Event::Dialled`] which answers will bear.
+    ///
+    /// # Errors
+    /// [`ExecError::Exhausted`] while [`MOST_CALLS`] are not answered; [`ExecError::Silent`] when the guest
+    /// does not listen, or there is no such port.
+    fn dial(&mut self, port: u16) -> Result<u32, ExecError>;
+
     /// The guest's `/out`, held open since before anything untrusted ran.
     fn output(&self) -> Option<BorrowedFd<'_>>;
 }
+
+/// Calls by [`Instance::dial`] that may wait for their answer at once.
+pub const MOST_CALLS: usize = 64;
 
 /// Where the runtime put what the backend must show inside. All host paths exist.
 #[derive(Clone, Debug)]
@@ -165,6 +177,10 @@ pub enum Event {
         /// Processor time of all its processes, as far as the guest's first process saw it.
         cpu_ms: u32,
     },
+    /// The answer to [`Instance::dial`]: a TCP connection that is there, or on its way (it becomes writable),
+    /// or why there is none. The guest may hold it too: it may wait unless each call says that it must not,
+    /// and is let go of by `fumehood_sys::socket::discard`.
+    Dialled { call: u32, result: std::io::Result<OwnedFd> },
     /// A call was refused by the system call filter.
     Denied { syscall: &'static str },
     /// The guest is gone without a word.

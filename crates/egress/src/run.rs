@@ -7,10 +7,13 @@ use crate::entrance::Entrance;
 use crate::gate::Gate;
 use crate::inbound::Protocols;
 use crate::observe::observe;
+use crate::readers::Readers;
 use crate::record::{Recorder, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
+use crate::tls::Ca;
 use fumehood_model::egress::{Egress, Table};
+use fumehood_vault::vault::Vault;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -27,6 +30,9 @@ const LAST_WORDS: Duration = Duration::from_millis(700);
 #[derive(Debug)]
 pub struct Config {
     pub egress: Egress,
+    /// The authority of this sandbox, where a rule opens TLS.
+    pub ca: Option<Ca>,
+    pub vault: Vault,
     /// The host's own settings for names.
     pub resolv_conf: PathBuf,
     pub hosts: PathBuf,
@@ -45,8 +51,8 @@ pub enum RunError {
 
 impl Config {
     /// With the files that every program of this host reads.
-    pub fn new(egress: Egress) -> Self {
-        Self { egress, resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() }
+    pub fn new(egress: Egress, ca: Option<Ca>, vault: Vault) -> Self {
+        Self { egress, ca, vault, resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() }
     }
 }
 
@@ -54,12 +60,7 @@ impl Config {
 /// can not write the record. All connections end with it.
 ///
 /// Preconditions: the caller has one thread and no other runtime.
-pub fn run<P: Protocols<Gate<SocketRecorder>>>(
-    config: Config,
-    sockets: Sockets,
-    record: OwnedFd,
-    protocols: P,
-) -> Result<(), RunError> {
+pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     let local = LocalSet::new();
@@ -69,8 +70,9 @@ pub fn run<P: Protocols<Gate<SocketRecorder>>>(
         spawn_local(recorder.clone().carry());
         let lookup = SystemLookup::new(config.resolv_conf, config.hosts);
         let dialler = Dialler::new(Box::new(SystemWorld::new(lookup)));
+        let readers = Readers::new(config.egress.authorities.clone(), config.ca, config.vault);
         let gate = Gate::new(Table::new(config.egress), recorder, dialler, stop.clone());
-        serve(&gate, sockets, protocols).map_err(RunError::Sockets)?;
+        serve(&gate, sockets, readers).map_err(RunError::Sockets)?;
         match stop.stopped().await {
             StopCause::Asked => {
                 // Whoever is late with the last is cut off without it.

@@ -71,7 +71,9 @@ fn not_started(step: &str, why: &str, remedy: &str) -> String {
 }
 
 fn hits(hits: &[Hit], dropped_bytes: u64) -> Option<String> {
-    let (left, met): (Vec<&Hit>, Vec<&Hit>) = hits.iter().partition(|hit| hit.kind == HitKind::NotCollected);
+    // What was not let out was told when it happened.
+    let told = hits.iter().filter(|hit| hit.kind != HitKind::EgressDenied);
+    let (left, met): (Vec<&Hit>, Vec<&Hit>) = told.partition(|hit| hit.kind == HitKind::NotCollected);
     let mut parts: Vec<String> = met.into_iter().map(|hit| one_hit(hit, dropped_bytes)).collect();
     let left: Vec<String> = left.into_iter().map(|hit| one_hit(hit, dropped_bytes)).collect();
     if !left.is_empty() {
@@ -98,6 +100,8 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
             let way = if debugs { " (`--syscalls debug` allows it)" } else { "" };
             format!("`{detail}` was refused {}{way}", times(*count))
         }
+        HitKind::EgressDenied => format!("denied {}: {detail}", times(*count)),
+        HitKind::NetworkLost => format!("its network ended: {detail}"),
         HitKind::LeftoverProcesses => {
             format!(
                 "{} outlived the command and {} ended",

@@ -30,7 +30,11 @@ pub(crate) fn write(file: &Path, seen: &[EgressAllowed]) -> Result<usize, Refusa
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o644).open(file);
     made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| {
-        Refusal::new(STEP, format!("`{}`: {error}", file.display()), "name a file in a folder that you can write")
+        Refusal::new(
+            STEP,
+            format!("`{}`: {error}", file.display()),
+            "name a file in a folder that you can write",
+        )
     })?;
     Ok(rules.len())
 }
@@ -80,9 +84,17 @@ mod tests {
 
     #[test]
     fn what_was_learned_is_read_back_as_the_same_rules() {
-        let seen = ["https://api.example.com", "https://api.example.com", "http://example.com", "db.example.com:5432", "https://a.example.com:8443", "https://[2001:db8::1]"];
+        let seen = [
+            "https://api.example.com",
+            "https://api.example.com",
+            "http://example.com",
+            "db.example.com:5432",
+            "https://a.example.com:8443",
+            "https://[2001:db8::1]",
+        ];
         let found = rules(&seen.map(allowed));
-        let expected = ["api.example.com", "db.example.com:5432", "http://example.com", "https://a.example.com:8443"];
+        let expected =
+            ["api.example.com", "db.example.com:5432", "http://example.com", "https://a.example.com:8443"];
         for rule in expected {
             assert!(found.contains_key(rule), "{rule}: {found:?}");
         }

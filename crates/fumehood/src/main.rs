@@ -15,6 +15,7 @@ mod config;
 mod explain;
 mod host;
 mod layers;
+mod learn;
 mod paths;
 mod prepare;
 mod refusal;
@@ -24,6 +25,7 @@ mod screen;
 mod spec;
 mod tasks;
 mod usage;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -50,7 +50,6 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
         (layered.spec.trust.unwrap_or(Trust::Medium), layered.spec.blast.unwrap_or(Blast::Medium));
     let choice = backends::settle(layered.spec.level, trust, blast)?;
     paths::check(&layered.envelope, &defaults)?;
-    refuse_unheld(&layered.envelope)?;
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();
@@ -69,16 +68,6 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     // Last: a flaw in what was typed is told first, whatever this host can hold.
     let backend = early.backend(request.choice.level)?;
     Ok(Prepared { request, backend, resolution, notes, timeout_written })
-}
-
-/// What no backend can hold yet is refused, not ignored.
-fn refuse_unheld(envelope: &Envelope) -> Result<(), Refusal> {
-    let network = envelope.network();
-    if network.egress.is_none() && network.publish.is_empty() {
-        return Ok(());
-    }
-    let why = "no level of this version has an egress wall yet";
-    Err(Refusal::new("plan the network", why, "run without `--allow`, `--net` and `--publish`"))
 }
 
 /// The command, and what it is given.

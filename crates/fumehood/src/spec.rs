@@ -34,7 +34,11 @@ pub(crate) fn of_flags(args: &RunArguments, cwd: &Path) -> Result<EnvelopeSpec, 
     limits.disk = args.disk.clone();
     limits.timeout = args.timeout.clone();
     limits.output = args.max_output.clone();
-    Ok(of_network(&args.network, cwd).overlay(spec))
+    let mut network = of_network(&args.network, cwd);
+    if args.learn.is_some() {
+        network.network.net.get_or_insert_with(|| "proxy".to_owned());
+    }
+    Ok(network.overlay(spec))
 }
 
 fn files(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) -> Result<(), Refusal> {

@@ -125,7 +125,8 @@ impl Watch {
             }
             return;
         }
-        let line = format!("denied: the name `{text}`: no rule names it; `--allow '{text}'` would allow TLS to it");
+        let line =
+            format!("denied: the name `{text}`: no rule names it; `--allow '{text}'` would allow TLS to it");
         self.refuse(&name.name, line);
     }
 

@@ -55,6 +55,10 @@ pub enum HitKind {
     RecordOpen,
     /// A system call or a path was refused by the envelope.
     Denied,
+    /// Something was not let out; its detail says what, and why.
+    EgressDenied,
+    /// There was no network any more, which nobody asked for.
+    NetworkLost,
     /// Processes outlived the command and were ended.
     LeftoverProcesses,
     /// Something in the output folder, or in a layer, was not a plain file and did not cross.

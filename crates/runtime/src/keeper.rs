@@ -10,8 +10,10 @@
 //! **Invariant:** whatever happens the loop ends, and with a cause: the command's own end, or the end
 //! that we made and why.
 
+use crate::egress::{Seen, Wall};
 use crate::meter::{Excess, Meter};
 use crate::streams::{Allowance, Flow, Sink};
+use fumehood_audit::TaskLog;
 use fumehood_backend::{Event, ExecError, Instance, Meters, WaitStatus};
 use fumehood_model::ending::{Ending, Hit, HitKind, signal_name};
 use fumehood_sys::poll::{self, Interest};
@@ -26,6 +28,8 @@ const SIGNAL_GRACE: Duration = Duration::from_secs(5);
 /// How long a sandbox that was killed may take to be gone before we go on without its last word.
 const DEATH_LIMIT: Duration = Duration::from_secs(10);
 
+/// What stands before the wall's sockets in a wait: the guest's events and our signals.
+const FIRST_OF_WALL: usize = 2;
 /// Events read before the loop looks at everything else again.
 const EVENTS_AT_ONCE: u32 = 64;
 
@@ -76,6 +80,8 @@ enum Cause {
 pub(crate) struct Keeper<'a> {
     instance: &'a mut dyn Instance,
     signals: &'a OwnedFd,
+    wall: Wall<'a>,
+    log: &'a mut TaskLog,
     streams: Streams,
     meter: Meter,
     timeout: Option<Duration>,
@@ -105,12 +111,14 @@ impl<'a> Keeper<'a> {
     pub(crate) fn new(
         instance: &'a mut dyn Instance,
         signals: &'a OwnedFd,
-        streams: Streams,
-        meter: Meter,
+        (wall, log): (Wall<'a>, &'a mut TaskLog),
+        (streams, meter): (Streams, Meter),
     ) -> Self {
         Self {
             instance,
             signals,
+            wall,
+            log,
             streams,
             meter,
             timeout: None,
@@ -130,7 +138,9 @@ impl<'a> Keeper<'a> {
     pub(crate) fn keep(mut self, timeout: Option<Duration>) -> io::Result<Watched> {
         self.timeout = timeout;
         while self.outcome.is_none() {
-            self.wait()?;
+            if self.wait()? {
+                self.wall.advance(self.log);
+            }
             self.read_events();
             self.read_signals();
             self.move_streams();
@@ -143,6 +153,14 @@ impl<'a> Keeper<'a> {
         }
         self.deliver_rest()?;
         self.raw = None;
+        let Seen { denied, fault } = self.wall.finish(self.log);
+        let hits = &mut self.hits;
+        for (what, count) in denied {
+            hit(hits, self.born, (HitKind::EgressDenied, &what, count));
+        }
+        if let Some(why) = fault {
+            hit(hits, self.born, (HitKind::NetworkLost, &why, 1));
+        }
         let meters = self.meter.last(self.instance);
         let ending = self.conclude(meters);
         Ok(Watched {
@@ -155,11 +173,15 @@ impl<'a> Keeper<'a> {
         })
     }
 
-    fn wait(&self) -> io::Result<()> {
+    /// Waits for anything. Says whether it was, among others, the wall.
+    fn wait(&self) -> io::Result<bool> {
         let mut set: Vec<(BorrowedFd<'_>, Interest)> =
             vec![(self.instance.events(), Interest::Read), (self.signals.as_fd(), Interest::Read)];
+        let walls = self.wall.waits();
+        set.extend(walls.iter().map(|socket| (*socket, Interest::Read)));
         set.extend(self.streams.waits());
-        poll::wait(&set, self.next_alarm()).map(drop)
+        let found = poll::wait(&set, self.next_alarm())?;
+        Ok(found.iter().skip(FIRST_OF_WALL).take(walls.len()).any(|waited| waited.ready))
     }
 
     fn next_alarm(&self) -> Option<Duration> {
@@ -184,6 +206,8 @@ impl<'a> Keeper<'a> {
                     }
                     self.outcome = Some(Outcome::Ended(status));
                 }
+                // Nothing here dials; a connection that nobody asked for is closed.
+                Event::Dialled { .. } => {}
                 Event::Denied { syscall } => self.hit(HitKind::Denied, syscall, 1),
                 Event::Gone => self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone)),
             }
@@ -295,13 +319,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn hit(&mut self, kind: HitKind, detail: &str, count: u64) {
-        match self.hits.iter_mut().find(|hit| hit.kind == kind && hit.detail == detail) {
-            Some(hit) => hit.count += count,
-            None => {
-                let first_ms = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
-                self.hits.push(Hit { kind, detail: detail.to_owned(), count, first_ms });
-            }
-        }
+        hit(&mut self.hits, self.born, (kind, detail, count));
     }
 
     /// The one place where an ending is decided.
@@ -360,6 +378,17 @@ impl Streams {
 
     fn only_sources_wait(&self) -> bool {
         self.waits().all(|(_, interest)| interest == Interest::Read)
+    }
+}
+
+/// Adds to what was met on the way.
+fn hit(hits: &mut Vec<Hit>, born: Instant, (kind, detail, count): (HitKind, &str, u64)) {
+    match hits.iter_mut().find(|hit| hit.kind == kind && hit.detail == detail) {
+        Some(hit) => hit.count += count,
+        None => {
+            let first_ms = u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX);
+            hits.push(Hit { kind, detail: detail.to_owned(), count, first_ms });
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where on the host the parts of a run are: its layer, its session's HOME, its caches.
 
+use crate::egress::ports;
 use crate::files::collect::{CollectError, Target};
 use crate::files::disk::{self, Disk, NoDisk};
 use crate::files::layer::{Layer, LayerError};
@@ -69,7 +70,7 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: Vec::new(),
             toolchains: request.toolchains.clone(),
-            gateway: None,
+            gateway: request.envelope.network().egress.as_ref().map(ports::gateway),
             files: Vec::new(),
         }
     }
@@ -123,7 +124,7 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
-            gateway: None,
+            gateway: envelope.network().egress.as_ref().map(ports::gateway),
             files: Vec::new(),
         };
         Ok(Self { placement, layer, own_layer, output })

@@ -9,6 +9,7 @@
 use crate::durable;
 use crate::files::discard;
 use crate::files::disk::{self, Disk};
+use crate::files::layer::Layer;
 use crate::run::unix_millis;
 use fumehood_audit::{Line, RecordError, TaskLog};
 use fumehood_backend::Backend;
@@ -86,6 +87,7 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     }
     let mut word = [0_u8; 1];
     let done = matches!(pipe.read(&mut word), Ok(1));
+    drop(pipe);
     // Nobody is there to be told of a failure; the next reaper tries again.
     let _ = estate.backend.reap(estate.id);
     if !done {
@@ -164,6 +166,9 @@ fn forget_unused(layer: &Path) {
 /// A killed run keeps what it changed, for its owner to look at; a layer without changes is nothing.
 fn forget_if_unchanged(layer: &Path, mounted: Option<&OwnedFd>) {
     let Ok(dir) = DirHandle::open(layer) else { return };
+    if Layer::is_unfinished(&dir) {
+        return drop(crate::places::remove_layer(layer));
+    }
     let Ok(own) = Disk::find(&dir) else { return };
     let parts = match (mounted, &own) {
         (Some(mounted), _) => mounted.try_clone().map(DirHandle::from),

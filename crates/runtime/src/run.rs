@@ -1,6 +1,7 @@
 //! One run, from a checked envelope to a report.
 
 use crate::causes::chain;
+use crate::egress::{self, Gate, Prepared, Tell, Wall};
 use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
@@ -61,11 +62,19 @@ struct Attempt<'a> {
 }
 
 /// Runs one command and answers with the whole truth about it. A failure before the command started
-/// is an ending too (`not_started`), so there is no error beside the report.
-pub fn run(backend: &dyn Backend, state: &State, request: RunRequest) -> RunReport {
+/// is an ending too (`not_started`), so there is no error beside the report. `tell` is told of what happens at the
+/// egress wall, once it stands in the record.
+pub fn run(
+    backend: &dyn Backend,
+    state: &State,
+    mut request: RunRequest,
+    tell: &mut dyn FnMut(&Event),
+) -> RunReport {
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
+    let network = egress::prepare(&mut request, &id);
     let mut attempt = Attempt { backend, state, request: &request, id, enforcement: Enforcement::default() };
-    let finished = attempt.go().unwrap_or_else(Finished::not_started);
+    let finished =
+        network.and_then(|network| attempt.go(network, tell)).unwrap_or_else(Finished::not_started);
     let Attempt { id, enforcement, .. } = attempt;
     finished.report(id, request.choice.clone(), enforcement)
 }
@@ -84,8 +93,11 @@ pub fn explain(
 
 impl Attempt<'_> {
     /// The whole order of things: plan, record, launch, run, collect, record again, clean up.
-    fn go(&mut self) -> Result<Finished, Ending> {
-        let places = Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
+    fn go(&mut self, network: Option<Prepared>, tell: Tell<'_>) -> Result<Finished, Ending> {
+        let mut places =
+            Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
+        let (files, config) = network.map(Prepared::parts).unzip();
+        places.placement.files = files.unwrap_or_default();
         let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
             not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
@@ -114,10 +126,15 @@ impl Attempt<'_> {
         };
         let mut finished = match outcome {
             Ok((mut instance, streams)) => {
-                process::keep_capabilities(&KEPT_CAPABILITIES)
+                let for_gate: &[u32] = if config.is_some() { &FOR_GATE } else { &[] };
+                process::keep_capabilities(&[&KEPT_CAPABILITIES, for_gate].concat())
                     .map_err(|error| broken("give up privileges", &error))?;
                 process::set_dumpable(false);
-                let keeper = Keeper::new(instance.as_mut(), &signals, streams, self.meter(&places));
+                let gateway = instance.take_gateway();
+                let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
+                let wall = Wall::new(gate, tell);
+                let meter = self.meter(&places);
+                let keeper = Keeper::new(instance.as_mut(), &signals, (wall, &mut log), (streams, meter));
                 let watched = keeper.keep(self.request.envelope.resources().timeout);
                 let watched = watched.map_err(|error| broken("wait for the sandbox", &error))?;
                 finish::collect(self.request, &places, instance.as_mut(), watched, &mut log)
@@ -229,12 +246,18 @@ impl Attempt<'_> {
 
 /// What the keeper still needs once it has launched, by capability number: to read and own what a
 /// sandbox of another uid wrote, and to end it.
-const KEPT_CAPABILITIES: [u32; 5] = [
+pub(crate) const KEPT_CAPABILITIES: [u32; 5] = [
     0, // CAP_CHOWN
     1, // CAP_DAC_OVERRIDE
     2, // CAP_DAC_READ_SEARCH
     3, // CAP_FOWNER
     5, // CAP_KILL
+];
+
+/// And until its gate has become another user.
+const FOR_GATE: [u32; 2] = [
+    6, // CAP_SETGID
+    7, // CAP_SETUID
 ];
 
 /// The guest's ends, and our flows from and to the caller's streams.

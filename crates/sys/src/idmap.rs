@@ -25,19 +25,6 @@ pub fn exchange(owner: u32, sandbox: u32) -> Vec<Range> {
         .collect()
 }
 
-/// In the child: ends it with its parent, also with one that was killed before this was said.
-fn end_with(parent: usize) {
-    // SAFETY: numbers alone.
-    let _ = unsafe {
-        syscall(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0, 0])
-    };
-    // SAFETY: no arguments.
-    if unsafe { syscall(libc::SYS_getppid, [0; 6]) } != Ok(parent) {
-        // SAFETY: ends this process alone, without running anything of the parent's.
-        let _ = unsafe { syscall(libc::SYS_exit_group, [1, 0, 0, 0, 0, 0]) };
-    }
-}
-
 /// Makes the namespace. Needs root in the host's user namespace.
 pub fn namespace(uids: &[Range], gids: &[Range]) -> io::Result<OwnedFd> {
     let mut pidfd = -1_i32;
@@ -55,11 +42,11 @@ pub fn namespace(uids: &[Range], gids: &[Range]) -> io::Result<OwnedFd> {
         cgroup: 0,
     };
     let pointer = std::ptr::from_mut(&mut args) as usize;
-    let parent = std::process::id() as usize;
+    let parent = crate::process::own_pid();
     // SAFETY: a fork with its own copy of memory; the child only sleeps until it is killed.
     let pid = unsafe { syscall(libc::SYS_clone3, [pointer, size_of::<libc::clone_args>(), 0, 0, 0, 0]) }?;
     if pid == 0 {
-        end_with(parent);
+        crate::process::end_with(parent);
         loop {
             // SAFETY: no arguments.
             let _ = unsafe { syscall(libc::SYS_pause, [0; 6]) };

@@ -6,6 +6,8 @@ use std::ffi::{CStr, CString};
 /// What is allowed beneath a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
+    /// Read one file: the path is no folder.
+    ReadFile,
     /// Read, list and execute.
     Read,
     /// Open existing files for writing, and device ioctls; nothing is made or removed.
@@ -85,6 +87,7 @@ impl Ruleset {
         self.handled()
             & match access {
                 Access::Read => read,
+                Access::ReadFile => READ_FILE,
                 Access::Use => read | WRITE_FILE | TRUNCATE | IOCTL_DEV,
                 Access::Write => u64::MAX,
             }

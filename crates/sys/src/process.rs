@@ -73,6 +73,26 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
+/// This process's number.
+pub(crate) fn own_pid() -> usize {
+    // SAFETY: no arguments; the call does not fail.
+    unsafe { syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or_default()
+}
+
+/// In a child that helps this process: ends it with `parent`, also with one that was killed before this was
+/// said. Kernel calls only, for a child that may share our memory.
+pub(crate) fn end_with(parent: usize) {
+    // SAFETY: numbers alone.
+    let _ = unsafe {
+        syscall(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0, 0])
+    };
+    // SAFETY: no arguments.
+    if unsafe { syscall(libc::SYS_getppid, [0; 6]) } != Ok(parent) {
+        // SAFETY: ends this process alone, without running anything of the parent's.
+        let _ = unsafe { syscall(libc::SYS_exit_group, [1, 0, 0, 0, 0, 0]) };
+    }
+}
+
 /// Leaves the caller's session, so that its terminal's signals do not come here.
 pub fn new_session() {
     // SAFETY: no arguments. It fails only for a group leader, which then has its own session already.

@@ -5,7 +5,8 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// The most descriptors on one packet, in either direction.
@@ -151,6 +152,66 @@ pub fn wait(socket: BorrowedFd<'_>, what: Wait, patience: Duration) -> io::Resul
     }
 }
 
+/// A TCP socket of someone we do not trust, if it is one that connects. A listener, or a socket of any other
+/// kind, is refused: what is done to a connection must not be done to those.
+///
+/// # Errors
+/// `InvalidData` for what is no such socket; `ConnectionRefused` for one that has dialled itself, as the kernel
+/// lets it when nobody listens; `ConnectionReset` for one that was connected, or never was.
+pub fn connection(socket: OwnedFd) -> io::Result<OwnedFd> {
+    let is = |name, wanted: &[i32]| {
+        option(socket.as_fd(), libc::SOL_SOCKET, name).is_ok_and(|found| wanted.contains(&found))
+    };
+    let stream = is(libc::SO_DOMAIN, &[libc::AF_INET, libc::AF_INET6])
+        && is(libc::SO_TYPE, &[libc::SOCK_STREAM])
+        && is(libc::SO_PROTOCOL, &[libc::IPPROTO_TCP])
+        && is(libc::SO_ACCEPTCONN, &[0]);
+    if !stream {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    // `struct tcp_info` begins with the state.
+    match option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO)?.to_ne_bytes() {
+        [TCP_CLOSED, ..] => return Err(io::ErrorKind::ConnectionReset.into()),
+        [TCP_SYN_SENT, ..] => return Ok(socket),
+        _ => {}
+    }
+    let stream = TcpStream::from(socket);
+    if stream.local_addr()? == stream.peer_addr()? {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(stream.into())
+}
+
+/// Lets go of a connection whose settings somebody else may have changed, without waiting until what is on
+/// its way has arrived.
+pub fn discard(connection: OwnedFd) {
+    let linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    // SAFETY: `linger` is live and only read. A failure leaves what was set.
+    let _ = unsafe {
+        libc::setsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of_val(&linger) as libc::socklen_t,
+        )
+    };
+}
+
+const TCP_SYN_SENT: u8 = 2;
+const TCP_CLOSED: u8 = 7;
+
+/// A number that is a socket's setting.
+fn option(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0_i32;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: `value` has room for `length` bytes; the kernel writes no more.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+    };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
 // === impl Rights ===
 
 impl Rights {
@@ -188,7 +249,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::{Read, Write};
-    use std::os::fd::AsFd;
+    use std::net::TcpListener;
 
     #[test]
     fn descriptors_arrive_in_order_with_the_packet() {
@@ -256,5 +317,43 @@ mod tests {
         send(left.as_fd(), b"x", &many[1..]).unwrap();
         let packet = receive(right.as_fd(), &mut [0; 4]).unwrap();
         assert_eq!((packet.descriptors.len(), packet.truncated), (MAX_DESCRIPTORS, false));
+    }
+
+    #[test]
+    fn only_a_connection_is_taken_for_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let mut stream = TcpStream::from(connection(stream.into()).unwrap());
+        accepted.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0; 1]).unwrap();
+        discard(stream.into());
+        assert_eq!(accepted.read(&mut [0; 1]).unwrap(), 0, "it is not let go of");
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let others = [listener.into(), udp.into(), pair().unwrap().0, File::open("/").unwrap().into()];
+        for other in others {
+            assert_eq!(connection(other).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn one_that_has_dialled_itself_is_refused() {
+        // SAFETY: numbers only.
+        let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+        // SAFETY: the kernel made it a moment ago.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut own = libc::sockaddr_in {
+            sin_family: libc::AF_INET as u16,
+            sin_port: port.to_be(),
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+            sin_zero: [0; 8],
+        };
+        let (pointer, length) = ((&raw mut own).cast(), size_of_val(&own) as libc::socklen_t);
+        // SAFETY: `own` is live and only read.
+        assert_eq!(unsafe { libc::bind(socket.as_raw_fd(), pointer, length) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::connect(socket.as_raw_fd(), pointer, length) }, 0);
+        assert_eq!(connection(socket).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -93,7 +93,8 @@ impl Decoder {
         let (mut used, mut written) = (0, 0);
         let result = loop {
             let rest = input.get(used..).unwrap_or_default();
-            let Some(space) = out.get_mut(start.saturating_add(written)..).filter(|space| !space.is_empty()) else {
+            let Some(space) = out.get_mut(start.saturating_add(written)..).filter(|space| !space.is_empty())
+            else {
                 break Ok(true);
             };
             let turn = match self.turn(rest, space) {
@@ -202,7 +203,9 @@ fn brotli(
     );
     match result {
         BrotliResult::ResultSuccess => Some(Turn { used, written, ended: true }),
-        BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => Some(Turn { used, written, ended: false }),
+        BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => {
+            Some(Turn { used, written, ended: false })
+        }
         BrotliResult::ResultFailure => None,
     }
 }

@@ -53,7 +53,8 @@ fn percent_writings(value: &[u8], case: Case) -> Vec<Vec<u8>> {
     let form = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'*' | b' ');
     let plus = |text: Vec<u8>| text.into_iter().map(|byte| if byte == b' ' { b'+' } else { byte }).collect();
     let component = |byte: u8| is_unreserved(byte) || matches!(byte, b'!' | b'\'' | b'(' | b')' | b'*');
-    let path = |byte: u8| component(byte) || matches!(byte, b'$' | b'&' | b'+' | b',' | b';' | b'=' | b':' | b'@');
+    let path =
+        |byte: u8| component(byte) || matches!(byte, b'$' | b'&' | b'+' | b',' | b';' | b'=' | b':' | b'@');
     let whole = |byte: u8| path(byte) || matches!(byte, b'/' | b'?' | b'#');
     vec![
         percent(value, case, is_unreserved),

@@ -26,6 +26,9 @@ use zeroize::Zeroizing;
 /// The most bytes of a possible beginning that [`MaskStream::release`] lets go.
 pub const RELEASE_LIMIT_BYTES: usize = 4;
 
+/// A shorter piece of a value is looked for in the whole alone: a password `admin` by itself is a word.
+const LEAST_PIECE_BYTES: usize = 6;
+
 /// What to look for, and what to write instead. Cheap to clone; shared by all streams of a sandbox.
 #[derive(Clone)]
 pub struct Masker(Arc<Patterns>);
@@ -109,23 +112,35 @@ impl Masker {
         Some(out)
     }
 
-    /// Masks the fields of a response's head or of its trailers, and says how many were changed. A
+    /// Masks the fields of a response's head or of its trailers, and says whose values were in them. A
     /// field whose *name* holds a value is removed.
-    pub fn fields(&self, fields: &mut HeaderMap) -> usize {
-        let mut changed = 0;
-        let bad: Vec<_> =
-            fields.keys().filter(|name| self.0.search.find(name.as_str().as_bytes(), 0).is_some()).cloned().collect();
-        for name in bad {
+    pub fn fields(&self, fields: &mut HeaderMap) -> Vec<SecretName> {
+        let mut found = Vec::new();
+        let names: Vec<_> =
+            fields.keys().filter(|name| self.owners(name.as_str().as_bytes(), &mut found)).cloned().collect();
+        for name in names {
             fields.remove(name);
-            changed += 1;
         }
         for (_, value) in fields.iter_mut() {
-            let Some(masked) = self.whole(value.as_bytes()) else { continue };
+            if !self.owners(value.as_bytes(), &mut found) {
+                continue;
+            }
+            let masked = self.whole(value.as_bytes()).unwrap_or_default();
             // A mask is made of visible characters, so this can not fail; were it to, nothing leaks.
             *value = HeaderValue::from_bytes(&masked).unwrap_or_else(|_| HeaderValue::from_static("masked"));
-            changed += 1;
         }
-        changed
+        found
+    }
+
+    /// Whether a value is in `text`; whose is added to `found`.
+    fn owners(&self, text: &[u8], found: &mut Vec<SecretName>) -> bool {
+        let mut at = 0;
+        while let Some(one) = self.0.search.find(text, at) {
+            at = one.range.end;
+            let owner = self.0.masks.get(one.needle).and_then(|(_, name)| self.0.names.get(*name));
+            found.extend(owner.filter(|owner| !found.contains(owner)).cloned());
+        }
+        at > 0
     }
 }
 
@@ -137,19 +152,10 @@ impl fmt::Debug for Masker {
 
 /// The parts of a value that are masked: all of it, and the pieces that would be a leak by themselves.
 /// A piece that stands in the placeholder as it is, such as a user's name, is not one.
-fn pairs<'a>(
-    secret: &'a Secret,
-    placeholder: &'a Placeholder,
-) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    let real = secret.expose();
-    let pieces = placeholder.parts().iter().skip(1).filter(|part| !part.kept).filter_map(move |part| {
-        // A renewed value may have another length; its pieces are then found by their colons.
-        let piece = real.get(part.real.clone())?;
-        let stand_in = placeholder.part(part);
-        let same_place = part.real.start == 0 || real.get(part.real.start - 1) == Some(&b':');
-        (piece != stand_in && same_place).then_some((piece, stand_in))
-    });
-    std::iter::once((real, placeholder.as_str().as_bytes())).chain(pieces)
+fn pairs<'a>(secret: &'a Secret, placeholder: &'a Placeholder) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    let pieces = placeholder.pieces_of(secret.expose()).into_iter();
+    let long = pieces.filter(|(piece, _)| piece.len() >= LEAST_PIECE_BYTES);
+    std::iter::once((secret.expose(), placeholder.as_str().as_bytes())).chain(long)
 }
 
 // === impl Patterns ===

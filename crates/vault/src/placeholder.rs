@@ -39,15 +39,14 @@ pub enum Shape {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Placeholder {
     text: String,
+    shape: Shape,
     parts: Vec<Part>,
 }
 
-/// A piece of the real value that would be a leak on its own, and what stands for it.
+/// What stands for a piece of the real value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// In the real value.
-    pub(crate) real: Range<usize>,
-    /// In the placeholder.
+    /// Where, in the placeholder.
     pub(crate) stand_in: Range<usize>,
     /// Shown as it is, so it is neither masked nor looked for.
     pub(crate) kept: bool,
@@ -92,7 +91,7 @@ impl Placeholder {
             let made = attempt(real, &segments, &mut dice);
             if is_apart(real, &made) {
                 let text = String::from_utf8_lossy(&made.bytes).into_owned();
-                return Ok(Self { parts: parts(real.len(), text.len(), &segments), text });
+                return Ok(Self { parts: parts(real.len(), text.len(), &segments), text, shape });
             }
         }
         Err(PlaceholderError::NotRandom)
@@ -115,7 +114,21 @@ impl Placeholder {
             .filter_map(|range| self.text.get(range))
     }
 
-    /// The whole, and the pieces that are secret by themselves.
+    /// The pieces of a value that has this placeholder, each with what stands for it. The value need not be
+    /// the one that the placeholder was made of: a renewed one has pieces of other lengths, or more.
+    pub(crate) fn pieces_of<'a>(&'a self, real: &'a [u8]) -> Vec<(&'a [u8], &'a [u8])> {
+        let segments = by_colons(real, self.shape).unwrap_or_default();
+        let alone = segments.len() < 2;
+        let secret = segments.into_iter().enumerate().filter(|(_, one)| !one.kept && !alone);
+        secret
+            .filter_map(|(index, one)| {
+                let stand_in = self.parts.get(index + 1).map_or(&[][..], |part| self.part(part));
+                Some((real.get(one.range)?, stand_in))
+            })
+            .collect()
+    }
+
+    /// The whole, and its pieces.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -219,7 +232,8 @@ fn attempt(real: &[u8], segments: &[Segment], dice: &mut Dice<'_>) -> Shaped {
 /// Whether nothing of the real value stands in what was made, beyond its shape.
 fn is_apart(real: &[u8], made: &Shaped) -> bool {
     let windows = made.bytes.windows(SHARED_RUN).zip(made.random.windows(SHARED_RUN)).enumerate();
-    let mut rolled = windows.filter(|(_, (_, random))| random.iter().all(|one| *one)).map(|(at, (w, _))| (at, w));
+    let mut rolled =
+        windows.filter(|(_, (_, random))| random.iter().all(|one| *one)).map(|(at, (w, _))| (at, w));
     let shares = if real.len() > FREE_RUN_LIMIT_BYTES {
         rolled.any(|(at, window)| real.get(at..at.saturating_add(SHARED_RUN)) == Some(window))
     } else {
@@ -230,12 +244,12 @@ fn is_apart(real: &[u8], made: &Shaped) -> bool {
 }
 
 fn parts(real: usize, made: usize, segments: &[Segment]) -> Vec<Part> {
-    let mut out = vec![Part { real: 0..real, stand_in: 0..made, kept: false }];
+    let mut out = vec![Part { stand_in: 0..made, kept: false }];
     if segments.len() > 1 {
         // Lengths are the same up to the last segment, which may have been made longer.
         out.extend(segments.iter().map(|one| {
             let end = if one.range.end == real { made } else { one.range.end };
-            Part { real: one.range.clone(), stand_in: one.range.start..end, kept: one.kept }
+            Part { stand_in: one.range.start..end, kept: one.kept }
         }));
     }
     out

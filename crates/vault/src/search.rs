@@ -79,7 +79,9 @@ impl Search {
             (3, Letters::AnyCase) => self.scan(text, from, |bytes: [u8; 3]| hash(bytes.map(folded))),
             (2, Letters::Exact) => self.scan(text, from, |[a, b]| hash([a, b, 0])),
             (2, Letters::AnyCase) => self.scan(text, from, |[a, b]| hash([folded(a), folded(b), 0])),
-            (_, case) => self.scan(text, from, |[a]| hash([if case == Letters::Exact { a } else { folded(a) }, 0, 0])),
+            (_, case) => {
+                self.scan(text, from, |[a]| hash([if case == Letters::Exact { a } else { folded(a) }, 0, 0]))
+            }
         }
     }
 
@@ -114,9 +116,11 @@ impl Search {
         let start = text.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
         let mut rest = text.get(start..).unwrap_or_default();
         while let Some((first, more)) = rest.split_first() {
-            let candidates = self.beginnings.get(usize::from(self.fold(*first))).map_or(&[][..], Vec::as_slice);
+            let candidates =
+                self.beginnings.get(usize::from(self.fold(*first))).map_or(&[][..], Vec::as_slice);
             let begins = candidates.iter().filter_map(|index| self.needles.get(*index)).any(|needle| {
-                needle.len() > rest.len() && needle.get(..rest.len()).is_some_and(|part| self.same(part, rest))
+                needle.len() > rest.len()
+                    && needle.get(..rest.len()).is_some_and(|part| self.same(part, rest))
             });
             if begins {
                 break;
@@ -142,7 +146,9 @@ impl Search {
         let (block, far) = (block(self.shortest), furthest(self.shortest));
         let mut moves = std::mem::replace(&mut self.moves, Box::new([0; 1 << 16]));
         for (index, needle) in self.needles.iter().enumerate() {
-            let Some(window) = needle.get(..self.shortest).filter(|window| !window.is_empty()) else { continue };
+            let Some(window) = needle.get(..self.shortest).filter(|window| !window.is_empty()) else {
+                continue;
+            };
             if let Some(first) = window.first()
                 && let Some(of_byte) = self.beginnings.get_mut(usize::from(match self.case {
                     Letters::Exact => *first,

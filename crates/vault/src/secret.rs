@@ -23,10 +23,7 @@ pub struct SecretName(String);
 
 /// A text that is no name of a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a secret's name is also a variable's: a letter or `_`, then letters, digits and `_`, 128 at most, \
-     as in `GITHUB_TOKEN`"
-)]
+#[error("a secret's name is a letter or `_`, then letters, digits, `_`, as in `GITHUB_TOKEN`; at most 128")]
 pub struct BadSecretName;
 
 /// The value of a credential, and until when it is good.
@@ -158,7 +155,9 @@ impl SecretError {
             Self::LineBreak { .. } => {
                 "give the token alone on one line; a private key in PEM form can not be put into a request"
             }
-            Self::Nul { .. } | Self::Control { .. } => "give the value as text; binary keys are sent in base64",
+            Self::Nul { .. } | Self::Control { .. } => {
+                "give the value as text; binary keys are sent in base64"
+            }
         }
     }
 }

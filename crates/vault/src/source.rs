@@ -248,11 +248,13 @@ fn unix_millis(text: &str) -> Option<u64> {
         plain.then(|| text.parse::<i64>().ok()).flatten()
     };
     let mut parts = date.split('-');
-    let (year, month, day) = (number(parts.next()?, 4)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?);
+    let (year, month, day) =
+        (number(parts.next()?, 4)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?);
     let zone_at = time.find(['Z', '+', '-'])?;
     let (clock, zone) = time.split_at_checked(zone_at)?;
     let mut parts = clock.split('.').next()?.split(':');
-    let (hour, minute, second) = (number(parts.next()?, 2)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?);
+    let (hour, minute, second) =
+        (number(parts.next()?, 2)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?);
     let offset_minutes = match zone.split_at_checked(1)? {
         ("Z", "") => 0,
         (sign, rest) => {
@@ -334,7 +336,9 @@ mod tests {
         // From a file it is the value itself.
         assert_eq!(made("T=file:x", json), Ok((json.into(), None)));
         assert_eq!(made("T=cmd:x", r#"{"token":"abcd"}"#), Ok((r#"{"token":"abcd"}"#.into(), None)));
-        for bad in [r#"{"value": 5}"#, r#"{"value": "abcd", "expires_in": -1}"#, r#"{"value":"a","expires_in":"9"}"#] {
+        for bad in
+            [r#"{"value": 5}"#, r#"{"value": "abcd", "expires_in": -1}"#, r#"{"value":"a","expires_in":"9"}"#]
+        {
             assert_eq!(made("T=cmd:x", bad), Err(SourceError::Json), "{bad}");
         }
         assert_eq!(
@@ -364,7 +368,9 @@ mod tests {
         ] {
             assert_eq!(unix_millis(text), Some(seconds * 1000), "{text}");
         }
-        for text in ["", "T", "2015-08-30", "2015-8-30T00:00:00Z", "2015-13-30T00:00:00Z", "2015-08-30T00:00:00"] {
+        for text in
+            ["", "T", "2015-08-30", "2015-8-30T00:00:00Z", "2015-13-30T00:00:00Z", "2015-08-30T00:00:00"]
+        {
             assert_eq!(unix_millis(text), None, "{text}");
         }
     }

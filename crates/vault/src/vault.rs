@@ -106,7 +106,11 @@ impl Vault {
     /// The secrets that end within `ahead_millis` from now, or have ended.
     pub fn ending(&self, now_unix_millis: u64, ahead_millis: u64) -> impl Iterator<Item = &SecretName> {
         let then = now_unix_millis.saturating_add(ahead_millis);
-        self.entries.iter().map(|entry| &entry.secret).filter(move |secret| !secret.is_good_at(then)).map(Secret::name)
+        self.entries
+            .iter()
+            .map(|entry| &entry.secret)
+            .filter(move |secret| !secret.is_good_at(then))
+            .map(Secret::name)
     }
 
     /// Looks for all values in responses.

@@ -163,12 +163,32 @@ impl Guest<'_> {
     }
 
     /// Waits for the end of a command, and gives what it printed. It must succeed.
-    pub(crate) fn finish(&mut self, mut running: Running) -> String {
-        let (mut out, mut err) = (String::new(), String::new());
-        running.stdout.read_to_string(&mut out).unwrap();
-        running.stderr.read_to_string(&mut err).unwrap();
+    pub(crate) fn finish(&mut self, running: Running) -> String {
         assert!(matches!(self.event(), Event::Started));
-        match self.event() {
+        self.finish_started(running)
+    }
+
+    /// Reads one line of the command's output.
+    pub(crate) fn await_line(&mut self, mut running: Running, line: &str) -> Running {
+        let mut read = vec![0; line.len() + 1];
+        running.stdout.read_exact(&mut read).unwrap();
+        assert_eq!(read, format!("{line}\n").as_bytes());
+        running
+    }
+
+    /// As [`Guest::finish`], for one whose start was heard of.
+    pub(crate) fn finish_started(&mut self, running: Running) -> String {
+        let drain = |mut stream: File| {
+            std::thread::spawn(move || {
+                let mut text = String::new();
+                stream.read_to_string(&mut text).unwrap();
+                text
+            })
+        };
+        let (out, err) = (drain(running.stdout), drain(running.stderr));
+        let ended = self.event();
+        let (out, err) = (out.join().unwrap(), err.join().unwrap());
+        match ended {
             Event::Ended { status: WaitStatus::Exited(0), .. } => out,
             other => panic!("{other:?}\n{out}\n{err}"),
         }

@@ -3,6 +3,8 @@
 #![expect(clippy::wildcard_enum_match_arm, reason = "a test names the event that it waits for")]
 
 #[cfg(test)]
+mod dialling;
+#[cfg(test)]
 mod garbage;
 #[cfg(test)]
 mod guest;

@@ -53,6 +53,8 @@ proptest! {
             Report::Ended { exec, how: End::Exited(code), leftovers, cpu_ms: leftovers },
             Report::Ended { exec, how: End::Signalled(code), leftovers, cpu_ms: 0 },
             Report::Terminal { exec },
+            Report::Dialled { call: exec },
+            Report::NotDialled { call: exec, errno: value },
         ] {
             prop_assert_eq!(Report::parse(&report.print()), Some(report));
         }
@@ -70,11 +72,16 @@ proptest! {
 
 #[test]
 fn signals_and_kill_all_are_read_back() {
-    for request in
-        [Request::Signal { exec: 7, signal: 1 }, Request::Signal { exec: 7, signal: 64 }, Request::KillAll]
-    {
+    for request in [
+        Request::Signal { exec: 7, signal: 1 },
+        Request::Signal { exec: 7, signal: 64 },
+        Request::KillAll,
+        Request::Dial { call: 7, port: 1 },
+        Request::Dial { call: u32::MAX, port: u16::MAX },
+    ] {
         assert_eq!(Request::parse(&request.header()), Ok(request));
     }
+    assert_eq!(Request::parse(&Request::Dial { call: 7, port: 0 }.header()), Err(Flaw::Garbage));
     for signal in [0, 65, 255] {
         assert_eq!(Request::parse(&Request::Signal { exec: 7, signal }.header()), Err(Flaw::Garbage));
     }

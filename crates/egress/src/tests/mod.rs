@@ -4,5 +4,5 @@ mod ceilings;
 mod lab;
 mod names;
 mod proxy;
+mod readers;
 mod transparent;
-mod web;

@@ -5,7 +5,8 @@ use crate::after::{self, Circumstances};
 use crate::backends::Early;
 use crate::prepare::{Prepared, prepare};
 use crate::refusal::Refusal;
-use crate::{explain, scope, screen, tasks, usage};
+use crate::watch::{Told, Watch, When};
+use crate::{explain, learn, scope, screen, tasks, usage};
 use fumehood_model::code::{NOT_STARTED, exit_code};
 use fumehood_model::ending::Ending;
 use fumehood_model::report::RunReport;
@@ -42,7 +43,13 @@ fn attempt(args: &RunArguments, early: Early) -> Result<ExitCode, Refusal> {
         prepared.notes.iter().for_each(|note| screen::note(note));
     }
     let state = tasks::state()?;
-    let mut report = run(prepared.backend.as_ref(), &state, prepared.request.clone());
+    if let Some(file) = &args.learn {
+        learn::look(file)?;
+    }
+    let mut watch = watch(args, &prepared);
+    let mut report =
+        run(prepared.backend.as_ref(), &state, prepared.request.clone(), &mut |event| watch.see(event));
+    watch.finish();
     prepared.mend(&mut report.ending);
     if args.json {
         // A caller that reads no report must not take the command's code for all of the truth.
@@ -53,7 +60,22 @@ fn attempt(args: &RunArguments, early: Early) -> Result<ExitCode, Refusal> {
     } else {
         tell(&report, &prepared, args);
     }
+    if let Some(file) = &args.learn {
+        let rules = learn::write(file, &watch.learned())?;
+        screen::note(&format!("{rules} rules are in `{}`; `--config {0}` uses them", file.display()));
+    }
     Ok(ExitCode::from(exit_code(&report.ending)))
+}
+
+/// What is said of the network on the way. A program that reads JSON finds the refusals in it.
+fn watch(args: &RunArguments, prepared: &Prepared) -> Watch {
+    let told = match (args.watch_net, args.quiet || args.json) {
+        (true, _) => Told::Everything,
+        (false, true) => Told::Nothing,
+        (false, false) => Told::Refusals,
+    };
+    let when = if prepared.request.exec.terminal.is_some() { When::Afterwards } else { When::AtOnce };
+    Watch::new(told, when, args.learn.is_some())
 }
 
 fn tell(report: &RunReport, prepared: &Prepared, args: &RunArguments) {

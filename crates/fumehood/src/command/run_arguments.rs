@@ -44,6 +44,12 @@ pub(crate) struct RunArguments {
 
     #[command(flatten)]
     pub(crate) network: NetworkArguments,
+    /// Show everything that leaves, and everything that does not, as it happens
+    #[arg(long, help_heading = "Network")]
+    pub(crate) watch_net: bool,
+    /// Open every public host (`--net proxy`), and write the rules that would have done to a new FILE
+    #[arg(long, value_name = "FILE", help_heading = "Network")]
+    pub(crate) learn: Option<PathBuf>,
 
     /// End the command after this time: `90s`, `5m` [default: none at a terminal, 60s with --json,
     /// else 1h]

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -192,6 +192,21 @@ impl Lab {
             std::fs::copy(&built, &copy).unwrap();
         }
         copy
+    }
+}
+
+impl Drop for Lab {
+    /// A reaper outlives its run for a moment and may make a file in a folder that is being removed: then once
+    /// more. What can not be removed at all is a failure; whatever stays would be there for ever.
+    fn drop(&mut self) {
+        let gone = poll(
+            DEADLINE,
+            || matches!(std::fs::remove_dir_all(self.path()), Err(error) if error.kind() == ErrorKind::NotFound),
+        );
+        if !gone && !std::thread::panicking() {
+            let left: Vec<_> = std::fs::read_dir(self.path()).into_iter().flatten().flatten().collect();
+            panic!("{} stays, with {left:?}", self.path().display());
+        }
     }
 }
 

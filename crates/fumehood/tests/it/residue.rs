@@ -5,7 +5,7 @@
 use crate::lab::{self, Caller, Lab};
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ impl Host {
             cgroups: cgroups(Path::new("/sys/fs/cgroup"), &tasks(lab)),
             namespaces: namespaces(mark),
             loops: folder("/sys/block", |name| {
-                name.starts_with("loop")
-                    && Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+                let file = Path::new("/sys/block").join(name).join("loop/backing_file");
+                std::fs::read_to_string(file).is_ok_and(|image| image.contains(mark))
             }),
             // The places of other tests that run beside this one are theirs.
             scratch: ["/tmp", "/var/tmp", "/dev/shm", "/run"]
@@ -64,30 +64,54 @@ impl Host {
     }
 }
 
-/// Processes that name this place, run our binary, or belong to the place's user.
+/// Processes that carry this place's name in their arguments or their environment, and the first processes of
+/// sandboxes that belong to it. Those of others that run on this host are not counted.
 fn processes(lab: &Lab, mark: &str) -> BTreeSet<String> {
-    let pids = folder("/proc", |name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    let own = std::process::id().to_string();
-    let binary = lab.binary();
-    pids.into_iter()
-        .filter(|pid| *pid != own)
-        .filter(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let runs = std::fs::read_link(format!("/proc/{pid}/exe"));
-            lab::contains(&line, mark)
-                || runs.as_ref().is_ok_and(|exe| *exe == binary)
-                || runs
-                    .is_ok_and(|exe| exe.to_string_lossy().contains("memfd:") && lab::contains(&line, "init"))
-        })
-        .map(|pid| format!("process {pid}"))
-        .collect()
+    let tasks = tasks(lab);
+    let above = ancestors(std::process::id());
+    let own = std::process::id();
+    let ours = |pid: u32| pid != own && (is_marked(pid, mark) || is_our_init(pid, mark, &tasks, &above));
+    pids().into_iter().filter(|pid| ours(*pid)).map(|pid| format!("process {pid}")).collect()
+}
+
+fn pids() -> Vec<u32> {
+    folder("/proc", |_| true).iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// Whoever was started by this place's commands has it among the variables, and keeps it through a fork.
+fn is_marked(pid: u32, mark: &str) -> bool {
+    ["cmdline", "environ"].iter().any(|file| {
+        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        lab::contains(&bytes, mark)
+    })
+}
+
+/// The first process of a sandbox has neither arguments nor variables of ours: it is known by its cgroup, or
+/// by its keeper, or, when that is gone, by whoever orphans of ours fall to.
+fn is_our_init(pid: u32, mark: &str, tasks: &BTreeSet<String>, above: &[u32]) -> bool {
+    let runs = std::fs::read_link(format!("/proc/{pid}/exe"));
+    if !runs.is_ok_and(|exe| exe.to_string_lossy().contains("memfd:fumehood-init")) {
+        return false;
+    }
+    let cgroup = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    tasks.iter().any(|task| cgroup.contains(task))
+        || parent(pid).is_some_and(|keeper| above.contains(&keeper) || is_marked(keeper, mark))
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
+}
+
+fn ancestors(pid: u32) -> Vec<u32> {
+    std::iter::successors(parent(pid), |pid| parent(*pid)).take_while(|pid| *pid != 0).collect()
 }
 
 /// Namespaces that a process of this place lives in, other than this test's own.
 fn namespaces(mark: &str) -> BTreeSet<String> {
     let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
     let mut found = BTreeSet::new();
-    for pid in folder("/proc", |name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+    for pid in pids() {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let Ok(namespace) = std::fs::metadata(format!("/proc/{pid}/ns/net")) else { continue };
         if namespace.ino() != own && lab::contains(&line, mark) {
@@ -152,14 +176,9 @@ fn kill(pid: u32) {
 /// The processes beneath a process, whatever session they are in.
 fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
-    for child in folder("/proc", |name| name.bytes().all(|byte| byte.is_ascii_digit())) {
-        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
-        if parent == Some(pid) {
-            let child = child.parse().unwrap();
-            found.push(child);
-            found.extend(descendants(child));
-        }
+    for child in pids().into_iter().filter(|child| parent(*child) == Some(pid)) {
+        found.push(child);
+        found.extend(descendants(child));
     }
     found
 }
@@ -204,6 +223,62 @@ fn ended_at_random_moments(caller: Caller, whom: fn(&Child) -> Vec<u32>) {
     // Where the reaper was ended too, the next command of ours cleans what it left.
     assert!(start(&lab, "true").wait().unwrap().success());
     settled(&lab, &before);
+}
+
+/// The first milliseconds of a run, in which helpers of the keeper come and go: the makers of id maps, one for
+/// each view, those who make namespaces and root beside it, the child, the reaper.
+#[test]
+fn a_keeper_in_its_first_milliseconds() {
+    const WINDOW_US: u64 = 8_000;
+    if !Caller::Root.available() {
+        return;
+    }
+    let lab = Lab::alone(Caller::Root);
+    let project = lab.folder("project");
+    let views: Vec<_> = (0..VIEWS).map(|number| lab.folder(&format!("view-{number}"))).collect();
+    let run = |views: &[PathBuf]| {
+        let mut command = lab.fumehood();
+        command.args(["run", "-q", "--workspace"]).arg(&project);
+        for view in views {
+            command.arg("--ro").arg(view);
+        }
+        command.args(["--", "sleep", "50"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    assert!(start(&lab, "true").wait().unwrap().success());
+    let before = Host::now(&lab);
+    let rounds = rounds(192, 1_000);
+    for round in 0..rounds {
+        // With all views most of the window belongs to the makers; without them it reaches the command.
+        let mut child = run(if round % 2 == 0 { &views } else { &[] });
+        // Each part of the window gets its share, and no two rounds the same moment.
+        let part = WINDOW_US / rounds;
+        std::thread::park_timeout(Duration::from_micros(round * part + dice(part.max(1))));
+        kill_now(&mut child);
+    }
+    // A layer whose run did not come to its record is left for a minute, lest it is somebody's that begins.
+    age(&lab);
+    assert!(start(&lab, "true").wait().unwrap().success());
+    assert!(lab::poll(SETTLED, || run_folders(&lab).is_empty()), "layers: {:?}", run_folders(&lab));
+    settled(&lab, &before);
+}
+
+/// Makers of id maps in one run: with so many, a fair part of the rounds ends while one of them lives.
+const VIEWS: usize = 24;
+
+/// Without a program in between, which takes a millisecond to start.
+fn kill_now(child: &mut Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Makes every layer look as if it had been made a while ago.
+fn age(lab: &Lab) {
+    let layers = lab.state().join("layers");
+    for layer in run_folders(lab) {
+        let mut age = Command::new("touch");
+        assert!(age.args(["-d", "2 minutes ago"]).arg(layers.join(layer)).status().unwrap().success());
+    }
 }
 
 #[test]
@@ -311,4 +386,20 @@ fn a_layer_whose_run_was_killed_before_its_record_goes() {
     assert!(start(&lab, "true").wait().unwrap().success());
     assert!(lab::poll(SETTLED, || !unused.exists()), "the layer stays");
     assert!(changed.join("upper/written").exists(), "a layer with changes went");
+}
+
+/// Its reapers may still be at work in a place's state folder when the place goes.
+#[test]
+fn a_place_goes_while_its_reapers_work() {
+    // Only an ordinary user may have to be given a copy of the binary.
+    let caller = if lab::am_root() { Caller::Root } else { Caller::User };
+    for round in 0..rounds(12, 200) {
+        let lab = Lab::new(caller);
+        let path = lab.path().to_owned();
+        assert!(start(&lab, "true").wait().unwrap().success());
+        // From the moment at which the reaper begins to end to the one at which it syncs what it wrote.
+        std::thread::park_timeout(Duration::from_micros(dice(3_000)));
+        drop(lab);
+        assert!(!path.exists(), "left in round {round}: {:?}", folder(path.to_str().unwrap(), |_| true));
+    }
 }

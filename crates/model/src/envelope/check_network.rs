@@ -137,10 +137,16 @@ fn each<T>(
     for (entry, text) in texts.iter().enumerate() {
         match read(text) {
             Ok(value) => good.push(value),
-            Err(flaw) => flaws.push(Flaw::of_rule(field, flaw).at(entry)),
+            Err(flaw) => flaws.push(Flaw::of_rule(field, named(text, flaw)).at(entry)),
         }
     }
     good
+}
+
+/// A flaw names the whole entry, for there may be many.
+fn named(text: &str, flaw: RuleFlaw) -> RuleFlaw {
+    let whole = format!("`{}`", shown(text));
+    if flaw.what.contains(&whole) { flaw } else { RuleFlaw { what: format!("{whole}: {}", flaw.what), ..flaw } }
 }
 
 /// The presets that there are, with their places in the list.

@@ -1,4 +1,194 @@
-//! The keeper's side of the egress wall: the gate is another process, and the record is the keeper's.
+//! The keeper's side of the egress wall.
+//!
+//! ```text
+//!  Idle ── first packet of the sandbox ──► Open ── run over, gate dead, record lost ──► Shut
+//! ```
+//!
+//! A sandbox that sends nothing costs nothing: its gateway's sockets wait with the keeper, and the first of them
+//! that is ready makes the *gate*, a process that gives up everything but those sockets and the secrets. What
+//! it wants to do it asks the keeper to record first. From then on the sockets are the gate's alone: without
+//! it, the sandbox has no network, and it never gets another one.
+//!
+//! **Invariant:** an answer goes to the gate only after what it told stands in the record.
 
+mod gate;
 pub(crate) mod ports;
+mod prepare;
 pub(crate) mod secrets;
+
+pub(crate) use gate::Gate;
+pub(crate) use prepare::{Prepared, prepare};
+
+use crate::causes::chain;
+use crate::run::unix_millis;
+use fumehood_audit::TaskLog;
+use fumehood_egress::record::{Intake, Taken};
+use fumehood_model::event::{EgressDenied, Event};
+use fumehood_sys::poll::{self, Interest};
+use fumehood_sys::process;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Packets taken from the gate before the loop looks at everything else again.
+const PACKETS_AT_ONCE: u32 = 64;
+/// How long the gate may take to say its last when a run is over.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Different refusals that a report lists; the record has all.
+const MOST_DENIALS: usize = 16;
+
+const SIGKILL: i32 = 9;
+
+/// Who is told of what happens at the wall.
+pub(crate) type Tell<'a> = &'a mut dyn FnMut(&Event);
+
+/// The wall of one sandbox.
+pub(crate) struct Wall<'a> {
+    stage: Stage,
+    tell: Tell<'a>,
+    denied: BTreeMap<String, u64>,
+    /// Why there is no network any more, if that is nobody's wish.
+    fault: Option<String>,
+}
+
+/// What there was to see at a wall, for the report.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// What was not let out and why, and how often; no more than fits a report.
+    pub(crate) denied: BTreeMap<String, u64>,
+    /// Why there was no network towards the end, if that was a fault.
+    pub(crate) fault: Option<String>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// There never was a network.
+    Absent,
+    Idle(Box<Gate>),
+    Open(Open),
+    Shut,
+}
+
+/// A gate that is at work.
+#[derive(Debug)]
+struct Open {
+    intake: Intake,
+    pidfd: OwnedFd,
+}
+
+// === impl Wall ===
+
+impl std::fmt::Debug for Wall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wall").field("stage", &self.stage).field("fault", &self.fault).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Wall<'a> {
+    pub(crate) fn new(gate: Option<Gate>, tell: Tell<'a>) -> Self {
+        let stage = gate.map_or(Stage::Absent, |gate| Stage::Idle(Box::new(gate)));
+        Self { stage, tell, denied: BTreeMap::new(), fault: None }
+    }
+
+    /// What has to be waited for.
+    pub(crate) fn waits(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.stage {
+            Stage::Absent | Stage::Shut => Vec::new(),
+            Stage::Idle(gate) => gate.sockets().collect(),
+            Stage::Open(open) => vec![open.intake.as_fd()],
+        }
+    }
+
+    /// Goes on, once one of [`Wall::waits`] is ready.
+    pub(crate) fn advance(&mut self, log: &mut TaskLog) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Shut) {
+            Stage::Idle(gate) => match gate.open() {
+                Ok((intake, pidfd)) => Stage::Open(Open { intake, pidfd }),
+                Err(error) => {
+                    self.fault = Some(format!("the gate could not be started: {error}"));
+                    Stage::Shut
+                }
+            },
+            Stage::Open(open) => self.take(open, log, PACKETS_AT_ONCE),
+            stage @ (Stage::Absent | Stage::Shut) => stage,
+        };
+    }
+
+    /// The run is over: lets the gate say how everything ended, and ends it.
+    pub(crate) fn finish(&mut self, log: &mut TaskLog) -> Seen {
+        let end = Instant::now() + FAREWELL;
+        let asked = matches!(&self.stage, Stage::Open(open) if open.intake.stop().is_ok());
+        while asked && let Stage::Open(open) = &self.stage {
+            let left = end.saturating_duration_since(Instant::now());
+            let ready = poll::wait(&[(open.intake.as_fd(), Interest::Read)], Some(left));
+            if !ready.is_ok_and(|found| found.iter().any(|waited| waited.ready)) {
+                break;
+            }
+            if let Stage::Open(open) = std::mem::replace(&mut self.stage, Stage::Shut) {
+                self.stage = self.take(open, log, u32::MAX);
+            }
+            if matches!(self.stage, Stage::Shut) {
+                // It went because it was asked to.
+                self.fault = None;
+            }
+        }
+        if let Stage::Open(open) = &self.stage {
+            open.end();
+        }
+        self.stage = Stage::Shut;
+        Seen { denied: std::mem::take(&mut self.denied), fault: self.fault.take() }
+    }
+
+    fn see(&mut self, event: &Event) {
+        (self.tell)(event);
+        if let Event::EgressDenied(EgressDenied { to, reason, count, .. }) = event {
+            let what = format!("{to} ({reason})");
+            if self.denied.len() < MOST_DENIALS || self.denied.contains_key(&what) {
+                *self.denied.entry(what).or_default() += count;
+            }
+        }
+    }
+
+    /// Takes packets, records what they tell, and answers.
+    fn take(&mut self, mut open: Open, log: &mut TaskLog, most: u32) -> Stage {
+        for _ in 0..most {
+            let why = match open.intake.take() {
+                Ok(Taken::Nothing) => return Stage::Open(open),
+                Ok(Taken::Events { id, synced, events }) => match record(log, &events, synced) {
+                    Ok(()) => {
+                        events.iter().for_each(|event| self.see(event));
+                        if open.intake.reply(id, true).is_ok() {
+                            continue;
+                        }
+                        "the gate is gone".to_owned()
+                    }
+                    Err(why) => {
+                        let _ = open.intake.reply(id, false);
+                        format!("the network was cut, for the record can not be written: {why}")
+                    }
+                },
+                Ok(Taken::End) => "the gate is gone".to_owned(),
+                Err(error) => chain(&error),
+            };
+            open.end();
+            self.fault = Some(why);
+            return Stage::Shut;
+        }
+        Stage::Open(open)
+    }
+}
+
+// === impl Open ===
+
+impl Open {
+    fn end(&self) {
+        let _ = process::send_signal(self.pidfd.as_fd(), SIGKILL);
+        let _ = process::reap(&self.pidfd);
+    }
+}
+
+fn record(log: &mut TaskLog, events: &[Event], synced: bool) -> Result<(), String> {
+    log.append_all(unix_millis(), events).map_err(|error| chain(&error))?;
+    if synced { log.sync().map_err(|error| chain(&error)) } else { Ok(()) }
+}

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 /// Those that the rules name; all of them where every public place may be reached, or where they are too many.
 pub(crate) fn gateway(egress: &Egress) -> GatewaySpec {
-    let named = egress.rules.iter().map(|rule| &rule.ports).chain(egress.ranges.iter().map(|range| &range.ports));
+    let named =
+        egress.rules.iter().map(|rule| &rule.ports).chain(egress.ranges.iter().map(|range| &range.ports));
     let mut ports = BTreeSet::new();
     let ports = match egress.reach {
         Reach::Names => Ports::Listed(Vec::new()),

@@ -42,27 +42,31 @@ pub(crate) fn read_all(declared: &[Declared], rules: &[Rule]) -> Result<Vault, N
 
 /// Reads one secret's value.
 pub(crate) fn read(declared: &Declared) -> Result<Secret, NoSecret> {
-    let fail = |why: String, remedy: &str| NoSecret {
-        name: declared.name.clone(),
-        why,
-        remedy: remedy.to_owned(),
-    };
+    let fail =
+        |why: String, remedy: &str| NoSecret { name: declared.name.clone(), why, remedy: remedy.to_owned() };
     let given = match &declared.source {
         SecretSource::Variable(name) => match std::env::var_os(name) {
             Some(value) => Zeroizing::new(value.into_encoded_bytes()),
-            None => return Err(fail(format!("the variable `{name}` is not set here"), "set it, or name another source")),
+            None => {
+                return Err(fail(
+                    format!("the variable `{name}` is not set here"),
+                    "set it, or name another source",
+                ));
+            }
         },
         SecretSource::File(path) => {
             let file = std::fs::File::open(path);
-            file.and_then(read_bounded)
-                .map_err(|error| fail(format!("`{}`: {error}", path.display()), "name a file that you can read"))?
+            file.and_then(read_bounded).map_err(|error| {
+                fail(format!("`{}`: {error}", path.display()), "name a file that you can read")
+            })?
         }
         SecretSource::Command(line) => printed(line).map_err(|why| {
             fail(why, "run the command by hand; it has 30 s, no input, and prints the value alone")
         })?,
     };
     let unusable = |why: String, remedy: &str| fail(why, remedy);
-    let name = SecretName::parse(&declared.name).map_err(|why| unusable(why.to_string(), "give it another name"))?;
+    let name =
+        SecretName::parse(&declared.name).map_err(|why| unusable(why.to_string(), "give it another name"))?;
     let spec = SecretSpec { name, source: source(&declared.source) };
     spec.secret(given, unix_millis()).map_err(|why| unusable(why.to_string(), why.remedy()))
 }
@@ -133,12 +137,17 @@ fn read_bounded(file: std::fs::File) -> io::Result<Zeroizing<Vec<u8>>> {
 
 /// How the value is built, by the rules that use it.
 fn shape(name: &str, rules: &[Rule]) -> Shape {
-    let mut uses = rules.iter().filter_map(|rule| rule.binding.as_ref()).filter(|binding| binding.secret == name);
+    let mut uses =
+        rules.iter().filter_map(|rule| rule.binding.as_ref()).filter(|binding| binding.secret == name);
     match uses.next().map(|binding| &binding.inject) {
         Some(Inject::Basic { user: None }) => Shape::Pair,
         Some(Inject::Sigv4) => Shape::AwsKeys,
         Some(
-            Inject::Bearer | Inject::Basic { user: Some(_) } | Inject::Header { .. } | Inject::Query { .. } | Inject::Body,
+            Inject::Bearer
+            | Inject::Basic { user: Some(_) }
+            | Inject::Header { .. }
+            | Inject::Query { .. }
+            | Inject::Body,
         )
         | None => Shape::Opaque,
     }

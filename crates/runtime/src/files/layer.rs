@@ -213,6 +213,13 @@ impl Layer {
         Ok(Self { dir, disk, meta })
     }
 
+    /// Whether whoever made the layer in `dir` was ended meanwhile: no run has ever used it. What it is for is
+    /// written last, and an image without it was not mounted for a run.
+    pub(crate) fn is_unfinished(dir: &DirHandle) -> bool {
+        let absent = |name| matches!(dir.look(OsStr::new(name)), Ok(None));
+        absent(META) && absent(UPPER)
+    }
+
     /// The layer's own folder.
     pub const fn dir(&self) -> &DirHandle {
         &self.dir

@@ -1,10 +1,12 @@
 //! `clone3` of a child that shares our memory and runs on a stack of its own.
 
 use super::{Namespaces, Spawned};
-use crate::raw;
+use crate::raw::{self, Errno};
+use std::cell::UnsafeCell;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Enough for the deepest operation; the child calls a few small functions and the kernel.
 /// Small enough to come from memory that the allocator has at hand.
@@ -74,6 +76,8 @@ pub(super) struct Companion<T> {
 struct Life<T> {
     shared: T,
     work: fn(&T),
+    /// Whom it ends with: made for one keeper, it is of no use to anybody else.
+    parent: usize,
 }
 
 /// Starts `work` on `shared` in a companion.
@@ -84,11 +88,12 @@ pub(super) fn companion<T: Sync>(shared: T, work: fn(&T)) -> io::Result<Companio
     extern "C" fn main<T>(argument: *const libc::c_void) -> ! {
         // SAFETY: `companion` passes a pointer to what `Companion` keeps until the child is gone.
         let life = unsafe { &*argument.cast::<Life<T>>() };
+        crate::process::end_with(life.parent);
         (life.work)(&life.shared);
         exit(0)
     }
     let mut stack = Box::new_uninit_slice(STACK_BYTES);
-    let shared = Box::new(Life { shared, work });
+    let shared = Box::new(Life { shared, work, parent: crate::process::own_pid() });
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD;
     let args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);
@@ -126,15 +131,96 @@ impl<T> Drop for Companion<T> {
     }
 }
 
+/// Memory for a child's stack and for the word that says when it has left it.
+pub(super) struct Place {
+    stack: Box<UnsafeCell<MaybeUninit<[u8; STACK_BYTES]>>>,
+    /// Not zero while a child may run on the stack; the kernel clears it when the child is gone.
+    occupied: AtomicU32,
+}
+
+// SAFETY: what is in the stack is touched by the one child that runs on it, and by nobody else.
+unsafe impl Sync for Place {}
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn new() -> Self {
+        // SAFETY: a stack needs no content.
+        let stack = unsafe { Box::new_uninit().assume_init() };
+        Self { stack, occupied: AtomicU32::new(0) }
+    }
+
+    /// Runs `work` on `shared` in a companion of the calling child: with its memory and descriptors, and in
+    /// its namespaces. Kernel calls only, as `work` must make.
+    pub(super) fn start<T: Sync>(&self, shared: &T, work: fn(&T)) -> raw::Result<()> {
+        extern "C" fn main<T>(argument: *const libc::c_void) -> ! {
+            // SAFETY: `start` passes a pointer to a `Call` on the stack of a caller that waits until it was read.
+            let call = unsafe { &*argument.cast::<Call<T>>() };
+            let (shared, work) = (call.shared, call.work);
+            call.read.store(1, Ordering::Release);
+            raw::wake(&call.read);
+            // SAFETY: whoever gave `shared` to `start` waits for the place to be empty before letting go of it.
+            work(unsafe { &*shared });
+            exit(0)
+        }
+        struct Call<T> {
+            shared: *const T,
+            work: fn(&T),
+            read: AtomicU32,
+        }
+        if self.occupied.swap(1, Ordering::AcqRel) != 0 {
+            return Err(Errno(libc::EBUSY));
+        }
+        let call = Call { shared, work, read: AtomicU32::new(0) };
+        let flags = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_CHILD_CLEARTID;
+        let mut args = plain_arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND);
+        args.child_tid = self.occupied.as_ptr() as u64;
+        args.stack = self.stack.get() as u64;
+        args.stack_size = STACK_BYTES as u64;
+        // SAFETY: the stack is this place's and nobody else's (the swap above); `call` is waited for; `main`
+        // never returns.
+        let result = unsafe { clone3_on_stack(&args, main::<T>, std::ptr::from_ref(&call).cast()) };
+        if result < 0 {
+            self.occupied.store(0, Ordering::Release);
+            return Err(Errno(i32::try_from(-result).unwrap_or(libc::EINVAL)));
+        }
+        while call.read.load(Ordering::Acquire) == 0 {
+            raw::wait(&call.read, 0);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the companion is gone, however it went.
+    pub(super) fn await_empty(&self) {
+        while self.occupied.load(Ordering::Acquire) != 0 {
+            raw::wait(&self.occupied, 1);
+        }
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Place").field("occupied", &self.occupied).finish_non_exhaustive()
+    }
+}
+
 fn arguments(flags: u64, pidfd: &mut libc::c_int, stack: &mut Stack) -> libc::clone_args {
+    let mut args = plain_arguments(flags);
+    args.pidfd = std::ptr::from_mut(pidfd) as u64;
+    args.stack = stack.as_mut_ptr() as u64;
+    args.stack_size = stack.len() as u64;
+    args
+}
+
+const fn plain_arguments(flags: u64) -> libc::clone_args {
     libc::clone_args {
         flags,
-        pidfd: std::ptr::from_mut(pidfd) as u64,
+        pidfd: 0,
         child_tid: 0,
         parent_tid: 0,
         exit_signal: libc::SIGCHLD as u64,
-        stack: stack.as_mut_ptr() as u64,
-        stack_size: stack.len() as u64,
+        stack: 0,
+        stack_size: 0,
         tls: 0,
         set_tid: 0,
         set_tid_size: 0,

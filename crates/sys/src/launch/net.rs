@@ -10,9 +10,11 @@
 //! their maker is in the gateway, and used elsewhere; nothing inside the sandbox can reach them but by
 //! sending packets. The gateway is held by them alone, and goes when the last of them does.
 //!
-//! It is one operation, because what its parts share are descriptors: the child that makes it holds them
-//! on its stack, and says by [`Gateway::phrase`] which part failed.
+//! What its parts share are descriptors. So one function makes it, holds them on its stack, and says by
+//! [`Gateway::phrase`] which part failed. It runs beside the rest of the launch: in a companion of the keeper
+//! with root, else in a companion of the child, in the sandbox's own user namespace.
 
+use super::clone::Place;
 use super::op::Outcome;
 use crate::netlink::{Batch, Held, Interface, Netlink, Prefix, Route, Scope, Table, VethPair, redirect_all};
 use crate::observer::{self, Heard, Instruction};
@@ -21,7 +23,7 @@ use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 /// The most ports that are listened to one by one.
 pub const MOST_PORTS: usize = 64;
@@ -55,6 +57,7 @@ const LISTEN: usize = 1;
 const REDIRECT: usize = 2;
 const SANDBOX: usize = 3;
 const JOIN: usize = 4;
+const MADE: usize = 5;
 
 /// What of the kernel's own behaviour the gateway changes: it answers no echo, and says at once to every
 /// datagram that nobody listens.
@@ -62,7 +65,7 @@ const GATEWAY_SETTINGS: [(&CStr, &[u8]); 4] = [
     (c"/proc/sys/net/ipv4/icmp_echo_ignore_all", b"1"),
     (c"/proc/sys/net/ipv6/icmp/echo_ignore_all", b"1"),
     (c"/proc/sys/net/ipv4/icmp_ratemask", b"0"),
-    (c"/proc/sys/net/ipv6/icmp/ratelimit", b"0"),
+    (c"/proc/sys/net/ipv6/icmp/ratemask", b"0"),
 ];
 /// A program inside may listen on any port.
 const SANDBOX_SETTINGS: [(&CStr, &[u8]); 1] = [(c"/proc/sys/net/ipv4/ip_unprivileged_port_start", b"0")];
@@ -95,17 +98,16 @@ pub struct GatewayShape {
     pub router: Addresses,
 }
 
-/// How the maker gets into the sandbox's namespace.
+/// Where the maker finds the sandbox's network namespace.
 #[derive(Debug)]
 pub(super) enum Sandbox {
-    /// It makes one, of which it is then a member.
-    Fresh,
-    /// A companion makes it, and keeps it as the first of its products.
+    /// It is in it.
+    Current,
+    /// Another companion makes it, and keeps it as the first of its products.
     Of(Arc<Outcome>),
 }
 
-/// The operation: makes the gateway in the current network namespace (in a new one, where the sandbox's
-/// is made by a companion), and joins the sandbox's to it.
+/// Makes a gateway, and joins a sandbox's network namespace to it.
 ///
 /// The sockets come in this order: names over UDP, names over TCP, the proxy, the observer, then the
 /// listeners as [`Listeners`] has them.
@@ -117,6 +119,9 @@ pub struct Gateway {
     /// The socket, and the tag, that the descriptors are sent with; otherwise they are kept as products.
     through: Option<(OwnedFd, u8)>,
     part: AtomicUsize,
+    /// Of the failed part, if one failed.
+    errno: AtomicI32,
+    place: Place,
 }
 
 /// Sockets on their way to the keeper.
@@ -129,10 +134,13 @@ struct Parcel<'a> {
 // === impl Gateway ===
 
 impl Gateway {
-    /// To be made by the sandbox's own first process, which is in a new network namespace that becomes the
-    /// gateway's, and moves to another that it makes. The descriptors are sent through `socket`.
-    pub fn by_child(shape: GatewayShape, socket: OwnedFd, tag: u8) -> Self {
-        Self::new(shape, Sandbox::Fresh, Some((socket, tag)))
+    /// To be made by a companion of the sandbox's own first process, which is in its own network namespace.
+    /// The descriptors are sent through `socket`.
+    ///
+    /// [`super::Op::BeginGateway`] starts it; [`super::Op::AwaitGateway`] must follow before the host's root
+    /// is let go of.
+    pub fn by_child(shape: GatewayShape, socket: OwnedFd, tag: u8) -> Arc<Self> {
+        Arc::new(Self::new(shape, Sandbox::Current, Some((socket, tag))))
     }
 
     pub(super) fn beside(shape: GatewayShape, sandbox: Arc<Outcome>) -> Self {
@@ -148,7 +156,28 @@ impl Gateway {
             Listeners::Ports(_) => observer::filter(Heard::Ports(&heard), shape.proxy),
             Listeners::Every(_) => observer::filter(Heard::Every, shape.proxy),
         };
-        Self { shape, filter, sandbox, through, part: AtomicUsize::new(NETWORK) }
+        let (part, errno) = (AtomicUsize::new(NETWORK), AtomicI32::new(0));
+        Self { shape, filter, sandbox, through, part, errno, place: Place::new() }
+    }
+
+    /// Starts making it beside the calling child.
+    pub(super) fn begin(&self) -> Result<()> {
+        self.place.start(self, |gateway| {
+            if let Err(Errno(errno)) = gateway.make(&|_| {}) {
+                gateway.errno.store(errno, Ordering::Release);
+            }
+        })
+    }
+
+    /// Waits until it is made, or until that has failed.
+    pub(super) fn finish(&self) -> Result<()> {
+        self.place.await_empty();
+        match (self.errno.load(Ordering::Acquire), self.part.load(Ordering::Acquire)) {
+            (0, MADE) => Ok(()),
+            // Ended from outside.
+            (0, _) => Err(Errno(libc::ECHILD)),
+            (errno, _) => Err(Errno(errno)),
+        }
     }
 
     /// Names the part that is being made, or that failed.
@@ -159,10 +188,11 @@ impl Gateway {
     /// Runs in the child: kernel calls only.
     pub(super) fn make(&self, keep: &dyn Fn(RawFd)) -> Result<()> {
         let part = |part| self.part.store(part, Ordering::Release);
+        let own_network =
+            || raw::open(CWD, c"/proc/self/ns/net", libc::O_RDONLY | libc::O_CLOEXEC, 0).map(Held);
         part(NETWORK);
-        if let Sandbox::Of(_) = self.sandbox {
-            new_network()?;
-        }
+        let here = own_network()?;
+        new_network()?;
         let outer = Netlink::route()?;
         outer.apply(everything_is_local())?;
         GATEWAY_SETTINGS.iter().try_for_each(set)?;
@@ -173,14 +203,16 @@ impl Gateway {
             redirect_all(port, &[NAMES], (*self.shape.proxy.ip(), self.shape.proxy.port()))?;
         }
         part(SANDBOX);
-        let gateway = Held(raw::open(CWD, c"/proc/self/ns/net", libc::O_RDONLY | libc::O_CLOEXEC, 0)?);
+        let gateway = own_network()?;
         match &self.sandbox {
-            Sandbox::Fresh => new_network()?,
+            Sandbox::Current => enter(here.0)?,
             Sandbox::Of(maker) => enter(maker.await_first().ok_or(Errno(libc::ECHILD))?)?,
         }
         SANDBOX_SETTINGS.iter().try_for_each(set)?;
         part(JOIN);
-        self.join(&outer, &gateway)
+        self.join(&outer, &gateway)?;
+        part(MADE);
+        Ok(())
     }
 
     fn listen(&self, keep: &dyn Fn(RawFd)) -> Result<()> {
@@ -236,6 +268,8 @@ impl Gateway {
         for to in inside.hosts() {
             batch.route(&Route { to, interface: LINK, scope: Scope::Link, table: Table::Local });
         }
+        // Whom refusals are from: where the kernel has no address of its own, it says them from loopback's.
+        batch.address(LINK, router.hosts()[1]);
         outer.apply(batch)?;
         let mut batch = Batch::new();
         batch.up(LINK);
@@ -248,6 +282,13 @@ impl Gateway {
         }
         inner.apply(batch)?;
         outer.await_carrier(LINK)
+    }
+}
+
+impl Drop for Gateway {
+    /// A companion that was not waited for still works on this.
+    fn drop(&mut self) {
+        self.place.await_empty();
     }
 }
 

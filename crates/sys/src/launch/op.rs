@@ -76,8 +76,11 @@ pub enum Op {
     },
     /// Bring loopback up.
     LoopbackUp,
-    /// Make a gateway and join the sandbox's network to it.
+    /// Make a gateway and join a network to it.
     Gateway(Box<Gateway>),
+    /// Start that in a companion of this child, which is in the network namespace to be joined.
+    BeginGateway(Arc<Gateway>),
+    AwaitGateway(Arc<Gateway>),
     Hostname(CString),
     /// Nothing mounted here is seen by the host.
     MountsPrivate,
@@ -268,6 +271,7 @@ impl Program {
     pub(super) fn phrase(&self, step: usize) -> &'static str {
         match self.steps.get(step) {
             Some((Op::Gateway(gateway), _)) => gateway.phrase(),
+            Some((Op::AwaitGateway(gateway), _)) => gateway.phrase(),
             Some((_, phrase)) => phrase,
             None => "execute init",
         }
@@ -308,6 +312,8 @@ impl Op {
             Self::LateUserNamespace { inside, outside } => ids::late_user_namespace(*inside, *outside),
             Self::LoopbackUp => ids::loopback_up(),
             Self::Gateway(gateway) => gateway.make(&keep),
+            Self::BeginGateway(gateway) => gateway.begin(),
+            Self::AwaitGateway(gateway) => gateway.finish(),
             Self::Hostname(name) => ids::hostname(name),
             Self::MountsPrivate => mount::private(),
             Self::NewRoot(root) => mount::new_root(root),

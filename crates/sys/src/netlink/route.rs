@@ -17,6 +17,8 @@ const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_AF_SPEC: u16 = 26;
 const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
@@ -104,20 +106,25 @@ impl Batch {
     /// Makes a pair, one end here; both are down.
     pub(crate) fn veth(&mut self, pair: &VethPair<'_>) {
         self.begin(RTM_NEWLINK, CREATE);
-        self.link(pair.interface, IFF_NOARP);
-        self.text(IFLA_IFNAME, pair.name);
-        self.attribute(IFLA_ADDRESS, &pair.hardware);
+        self.end_of(pair);
         let info = self.nest(NESTED | IFLA_LINKINFO);
         self.text(IFLA_INFO_KIND, c"veth");
         let data = self.nest(NESTED | IFLA_INFO_DATA);
         let peer = self.nest(NESTED | VETH_INFO_PEER);
-        self.link(pair.interface, IFF_NOARP);
-        self.text(IFLA_IFNAME, pair.name);
-        self.attribute(IFLA_ADDRESS, &pair.hardware);
+        self.end_of(pair);
         self.attribute(IFLA_NET_NS_FD, &pair.peer.to_ne_bytes());
         self.end(peer);
         self.end(data);
         self.end(info);
+    }
+
+    /// One of the two. The kernel would give it a queue for each processor, and a folder for each queue.
+    fn end_of(&mut self, pair: &VethPair<'_>) {
+        self.link(pair.interface, IFF_NOARP);
+        self.text(IFLA_IFNAME, pair.name);
+        self.attribute(IFLA_ADDRESS, &pair.hardware);
+        self.attribute(IFLA_NUM_TX_QUEUES, &1_u32.to_ne_bytes());
+        self.attribute(IFLA_NUM_RX_QUEUES, &1_u32.to_ne_bytes());
     }
 
     /// Keeps a link from giving itself an address when it comes up.

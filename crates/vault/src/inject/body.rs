@@ -56,7 +56,9 @@ pub fn body(
         if let Some(name) = DIGESTS.iter().find(|name| head.fields.contains_key(**name)) {
             return Err(request(secret, digest_reason(name)));
         }
-        head.fields.insert(CONTENT_LENGTH, HeaderValue::from(replaced.len()));
+        head.fields
+            .try_insert(CONTENT_LENGTH, HeaderValue::from(replaced.len()))
+            .map_err(|_| request(secret, "it has more fields than can be counted"))?;
         // The whole body is there, so it is sent with its length.
         head.fields.remove(TRANSFER_ENCODING);
         head.fields.remove(HeaderName::from_static("trailer"));
@@ -123,12 +125,14 @@ fn written(value: &[u8], writing: Writing, style: usize) -> Vec<u8> {
         (Writing::Form, 0) => plus(percent(value, Case::Upper, |byte| form(byte) || byte == b' ')),
         (Writing::Form, 1) => percent(value, Case::Upper, crate::encode::is_unreserved),
         (Writing::Form, 2) => percent(value, Case::Lower, crate::encode::is_unreserved),
-        (Writing::Form, 3) => {
-            percent(value, Case::Upper, |byte| form(byte) || matches!(byte, b'~' | b'!' | b'\'' | b'(' | b')'))
-        }
+        (Writing::Form, 3) => percent(value, Case::Upper, |byte| {
+            form(byte) || matches!(byte, b'~' | b'!' | b'\'' | b'(' | b')')
+        }),
         // Written without encoding by a careless client: where that reads as one value, the right
         // encoding of the real one takes its place.
-        (Writing::Form, _) => percent(value, Case::Upper, |byte| form(byte) || matches!(byte, b':' | b'/' | b'@')),
+        (Writing::Form, _) => {
+            percent(value, Case::Upper, |byte| form(byte) || matches!(byte, b':' | b'/' | b'@'))
+        }
         (Writing::Markup, 0) => html(value, b"&#39;"),
         (Writing::Markup, 1) => html(value, b"&apos;"),
         (Writing::Markup, _) => html(value, b"'"),

@@ -15,8 +15,19 @@ pub(super) fn is_framing(name: &HeaderName) -> bool {
     let name = name.as_str();
     matches!(
         name,
-        "host" | "content-length" | "transfer-encoding" | "connection" | "te" | "trailer" | "upgrade"
-            | "keep-alive" | "expect" | "content-encoding" | "content-type" | "http2-settings" | "forwarded"
+        "host"
+            | "content-length"
+            | "transfer-encoding"
+            | "connection"
+            | "te"
+            | "trailer"
+            | "upgrade"
+            | "keep-alive"
+            | "expect"
+            | "content-encoding"
+            | "content-type"
+            | "http2-settings"
+            | "forwarded"
     ) || name.starts_with("proxy-")
         || name.starts_with("x-forwarded-")
         || name.starts_with("sec-websocket-")
@@ -25,7 +36,10 @@ pub(super) fn is_framing(name: &HeaderName) -> bool {
 pub(super) fn bearer(head: &mut Head<'_>, secret: &Secret) -> Result<(), InjectError> {
     let value = secret.expose();
     if value.contains(&b' ') {
-        return Err(shape(secret, "a bearer token has no space; a whole header value is bound with `header`"));
+        return Err(shape(
+            secret,
+            "a bearer token has no space; a whole header value is bound with `header`",
+        ));
     }
     let text = Zeroizing::new([b"Bearer ", value].concat());
     set(head, &AUTHORIZATION, &text, secret)
@@ -37,7 +51,8 @@ pub(super) fn basic(head: &mut Head<'_>, user: Option<&str>, secret: &Secret) ->
         Some(user) => Zeroizing::new([user.as_bytes(), b":", value].concat()),
         None if value.contains(&b':') => Zeroizing::new(value.to_vec()),
         None => {
-            let why = "it has no `:`; give `user:password`, or name the user in the rule, as in `basic:USER:NAME`";
+            let why =
+                "it has no `:`; give `user:password`, or name the user in the rule, as in `basic:USER:NAME`";
             return Err(shape(secret, why));
         }
     };
@@ -84,7 +99,10 @@ pub(super) fn query(head: &mut Head<'_>, parameter: &str, secret: &Secret) -> Re
         }
         // Some servers part a query at `;` as well, and would see two values.
         if pair.split(';').any(|inner| names(inner, parameter)) {
-            return Err(request(secret, "its query names the parameter after a `;`, which servers read differently"));
+            return Err(request(
+                secret,
+                "its query names the parameter after a `;`, which servers read differently",
+            ));
         }
         pairs.push(pair);
     }

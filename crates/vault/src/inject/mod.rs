@@ -8,6 +8,9 @@
 //! Order: decide, record, check the request with the [`Guard`](crate::guard::Guard), edit the head in all
 //! other ways, inject last. A signature covers the head as it is then.
 //!
+//! The head then holds the value. Its fields are marked sensitive, so that `Debug` hides them, but they are
+//! not wiped: they are to be dropped once they are sent.
+//!
 //! What comes back says what was done by name alone, for the record.
 
 mod body;
@@ -191,7 +194,9 @@ impl Injection {
     /// Where the value goes.
     pub fn place(&self) -> Place {
         match self {
-            Self::Bearer | Self::Basic { .. } | Self::SigV4 { .. } => Place::Field(http::header::AUTHORIZATION),
+            Self::Bearer | Self::Basic { .. } | Self::SigV4 { .. } => {
+                Place::Field(http::header::AUTHORIZATION)
+            }
             Self::Header { name } => Place::Field(name.clone()),
             Self::Query { .. } => Place::Query,
             Self::Body => Place::Body,
@@ -235,7 +240,9 @@ impl InjectError {
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Expired(_) => "renew the credential; one from a command is renewed by itself",
-            Self::Shape { .. } => "give the value in the form that the rule's kind names, or choose another kind",
+            Self::Shape { .. } => {
+                "give the value in the form that the rule's kind names, or choose another kind"
+            }
             Self::Request { .. } => "send the request in the form that the message names",
             Self::Scope { .. } => "set the client's region, or write a rule for that region and service",
         }

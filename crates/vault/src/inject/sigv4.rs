@@ -100,11 +100,15 @@ pub(super) fn sign(
 }
 
 fn keys(secret: &Secret) -> Result<Keys<'_>, InjectError> {
-    let form = || shape(secret, "it is not `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, with `:SESSION_TOKEN` if there is one");
+    let form = || {
+        shape(secret, "it is not `ACCESS_KEY_ID:SECRET_ACCESS_KEY`, with `:SESSION_TOKEN` if there is one")
+    };
     let mut parts = secret.expose().splitn(3, |byte| *byte == b':');
     let id = parts.next().and_then(|id| std::str::from_utf8(id).ok()).ok_or_else(form)?;
     let key = parts.next().filter(|key| !key.is_empty()).ok_or_else(form)?;
-    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
+    if id.is_empty()
+        || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    {
         return Err(form());
     }
     Ok(Keys { id, key, token: parts.next().filter(|token| !token.is_empty()) })
@@ -117,11 +121,18 @@ fn refuse_others(head: &Head<'_>, secret: &Secret) -> Result<(), InjectError> {
     for name in names {
         let name = crate::encode::unpercent(name.as_bytes(), true).to_ascii_lowercase();
         let presigned: [&[u8]; 6] = [
-            b"x-amz-signature", b"x-amz-credential", b"x-amz-algorithm", b"x-amz-security-token",
-            b"awsaccesskeyid", b"signature",
+            b"x-amz-signature",
+            b"x-amz-credential",
+            b"x-amz-algorithm",
+            b"x-amz-security-token",
+            b"awsaccesskeyid",
+            b"signature",
         ];
         if presigned.contains(&name.as_slice()) {
-            return Err(request(secret, "it is presigned in its query; let the client sign in the `Authorization` field"));
+            return Err(request(
+                secret,
+                "it is presigned in its query; let the client sign in the `Authorization` field",
+            ));
         }
     }
     Ok(())
@@ -129,8 +140,9 @@ fn refuse_others(head: &Head<'_>, secret: &Secret) -> Result<(), InjectError> {
 
 fn signed(head: &Head<'_>, secret: &Secret) -> Result<Signed, InjectError> {
     let refused = |why| request(secret, why);
-    let value = one_field(head, AUTHORIZATION.as_str())
-        .ok_or_else(|| refused("it is not signed; let the client sign with the keys that it finds in the variable"))?;
+    let value = one_field(head, AUTHORIZATION.as_str()).ok_or_else(|| {
+        refused("it is not signed; let the client sign with the keys that it finds in the variable")
+    })?;
     if value.starts_with("AWS4-ECDSA") {
         return Err(refused("it is signed with the asymmetric version 4a; set one region in the client"));
     }
@@ -159,13 +171,17 @@ fn signed(head: &Head<'_>, secret: &Secret) -> Result<Signed, InjectError> {
         return Err(unreadable());
     };
     let word = |text: &str| {
-        !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        !text.is_empty()
+            && text.len() <= 64
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
     };
     if !word(service) || !word(region) || day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(unreadable());
     }
     let fields: Vec<String> = names.split(';').map(str::to_ascii_lowercase).collect();
-    if fields.len() > SIGNED_LIMIT || fields.iter().any(|name| HeaderName::from_bytes(name.as_bytes()).is_err()) {
+    if fields.len() > SIGNED_LIMIT
+        || fields.iter().any(|name| HeaderName::from_bytes(name.as_bytes()).is_err())
+    {
         return Err(unreadable());
     }
     if fields.iter().any(|name| name == AUTHORIZATION.as_str()) || !fields.iter().any(|name| name == "host") {

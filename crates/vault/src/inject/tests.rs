@@ -52,7 +52,10 @@ fn basic_is_a_pair_in_base64() {
     assert_eq!(all(&set, "authorization"), [format!("Basic {}", STANDARD.encode("user:pass:word"))]);
     let kind = Injection::basic(Some("x-access-token")).expect("a kind");
     let set = done("/", &[], &kind, "the-token").expect("it is set");
-    assert_eq!(all(&set, "authorization"), [format!("Basic {}", STANDARD.encode("x-access-token:the-token"))]);
+    assert_eq!(
+        all(&set, "authorization"),
+        [format!("Basic {}", STANDARD.encode("x-access-token:the-token"))]
+    );
     let refused = done("/", &[], &Injection::basic(None).expect("a kind"), "no-colon");
     assert!(matches!(refused, Err(InjectError::Shape { .. })));
     let refused = done("/", &[], &Injection::Bearer, "Bearer of-a-token");
@@ -109,7 +112,8 @@ fn replaced(kind: &str, value: &str, make: impl Fn(&str) -> String) -> (String, 
     let placeholder = Placeholder::new(&secret, Shape::Opaque, &mut random(1)).expect("a placeholder");
     let mut parts = parts("/", &[("content-type", kind), ("content-length", "5")]);
     let text = make(placeholder.as_str());
-    let (out, used) = body(&mut Head::from(&mut parts), text.as_bytes(), &secret, &placeholder, 0).expect("it is put in");
+    let (out, used) =
+        body(&mut Head::from(&mut parts), text.as_bytes(), &secret, &placeholder, 0).expect("it is put in");
     assert_eq!(used.count, 1, "{text}");
     assert_eq!(parts.headers["content-length"], out.len().to_string().as_str());
     (String::from_utf8(out.to_vec()).expect("text"), parts)
@@ -119,9 +123,11 @@ fn replaced(kind: &str, value: &str, make: impl Fn(&str) -> String) -> (String, 
 fn a_body_gets_the_value_as_its_kind_writes_it() {
     let value = r#"abc/DEF+123"45\6=<&>"#;
     let json = |text: &str| serde_json::to_string(text).expect("JSON");
-    let (out, _) = replaced("application/json; charset=utf-8", value, |mine| format!("{{\"k\":{}}}", json(mine)));
+    let (out, _) =
+        replaced("application/json; charset=utf-8", value, |mine| format!("{{\"k\":{}}}", json(mine)));
     assert_eq!(serde_json::from_str::<serde_json::Value>(&out).expect("JSON")["k"], value);
-    let (out, _) = replaced("application/vnd.api+json", "abc/DEF/12345678", |mine| json(mine).replace('/', "\\/"));
+    let (out, _) =
+        replaced("application/vnd.api+json", "abc/DEF/12345678", |mine| json(mine).replace('/', "\\/"));
     assert_eq!(out, r#""abc\/DEF\/12345678""#);
     let (out, _) = replaced("application/x-www-form-urlencoded", "abc DEF/12345678", |mine| {
         format!("a=1&k={}&b=2", mine.replace(' ', "+").replace('/', "%2F"))
@@ -129,7 +135,8 @@ fn a_body_gets_the_value_as_its_kind_writes_it() {
     assert_eq!(out, "a=1&k=abc+DEF%2F12345678&b=2");
     let (out, _) = replaced("text/plain", value, |mine| format!("<{mine}>"));
     assert_eq!(out, format!("<{value}>"));
-    let (out, _) = replaced("text/xml", "a1b2c3d4&e5f6", |mine| format!("<k>{}</k>", mine.replace('&', "&amp;")));
+    let (out, _) =
+        replaced("text/xml", "a1b2c3d4&e5f6", |mine| format!("<k>{}</k>", mine.replace('&', "&amp;")));
     assert_eq!(out, "<k>a1b2c3d4&amp;e5f6</k>");
 }
 
@@ -149,13 +156,15 @@ fn a_body_that_can_not_be_looked_through_is_refused() {
     ];
     for (fields, expected) in cases {
         let mut parts = parts("/", fields);
-        let error = body(&mut Head::from(&mut parts), text, &secret, &placeholder, 0).expect_err("it is refused");
+        let error =
+            body(&mut Head::from(&mut parts), text, &secret, &placeholder, 0).expect_err("it is refused");
         assert!(error.to_string().contains(expected), "{error}");
     }
     let mut parts = parts("/", &[json]);
     let large = vec![b' '; BODY_LIMIT_BYTES + 1];
     assert!(body(&mut Head::from(&mut parts), &large, &secret, &placeholder, 0).is_err());
-    let (out, used) = body(&mut Head::from(&mut parts), b"{}", &secret, &placeholder, 0).expect("nothing to do");
+    let (out, used) =
+        body(&mut Head::from(&mut parts), b"{}", &secret, &placeholder, 0).expect("nothing to do");
     assert_eq!((&out[..], used.count), (&b"{}"[..], 0));
     assert!(!parts.headers.contains_key("content-length"));
 }

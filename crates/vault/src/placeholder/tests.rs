@@ -132,7 +132,7 @@ proptest! {
         if !one.as_str().contains("-fumehood-") {
             prop_assert_eq!(one.as_str().len(), value.len());
         }
-        let kept = one.parts()[1..].iter().find(|part| part.real.start == 0).map_or(0, |part| part.real.end);
+        let kept = if one.parts().get(1).is_some_and(|part| part.kept) { one.parts()[1].stand_in.end } else { 0 };
         let start = kept.max(prefixes::known(value.as_bytes()));
         for window in one.as_str().as_bytes()[start..].windows(SHARED_RUN) {
             if window.iter().all(u8::is_ascii_alphanumeric) {

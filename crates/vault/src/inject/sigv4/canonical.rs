@@ -72,7 +72,8 @@ fn query(query: &str) -> Vec<u8> {
 
 /// A field's values, each with its spaces made single, joined by commas.
 fn field(head: &Head<'_>, name: &str) -> Option<Vec<u8>> {
-    let values: Vec<Vec<u8>> = head.fields.get_all(name).iter().map(|value| trimmed(value.as_bytes())).collect();
+    let values: Vec<Vec<u8>> =
+        head.fields.get_all(name).iter().map(|value| trimmed(value.as_bytes())).collect();
     if !values.is_empty() {
         return Some(values.join(&b','));
     }
