@@ -27,6 +27,7 @@ mod line;
 pub mod names;
 mod observe;
 pub mod proxy;
+mod readers;
 pub mod record;
 mod run;
 pub mod sockets;
@@ -34,11 +35,9 @@ mod stop;
 pub mod tls;
 mod tunnel;
 pub mod wall;
-mod web;
 
 #[cfg(test)]
 mod tests;
 
 pub use gate::Gate;
 pub use run::{Config, RunError, run};
-pub use web::Web;

@@ -5,14 +5,13 @@ use crate::dial::{Dialler, SystemLookup, SystemWorld};
 use crate::dns::{serve_tcp, serve_udp};
 use crate::entrance::Entrance;
 use crate::gate::Gate;
-use crate::http::Secrets;
 use crate::inbound::Protocols;
 use crate::observe::observe;
+use crate::readers::Readers;
 use crate::record::{Recorder, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
-use crate::tls::{Ca, Opener, Servers};
-use crate::web::Web;
+use crate::tls::Ca;
 use fumehood_model::egress::{Egress, Table};
 use fumehood_vault::vault::Vault;
 use std::io;
@@ -63,10 +62,8 @@ impl Config {
 /// Preconditions: the caller has one thread and no other runtime.
 pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
     let Config { egress, ca, vault, resolv_conf, hosts } = config;
-    let opener = ca.map(|ca| Opener::new(Rc::new(ca)));
-    let servers = Servers::new(egress.authorities.clone());
-    let web = Web::new(opener, servers, Rc::new(Secrets::new(vault)));
-    run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), web)
+    let readers = Readers::new(egress.authorities.clone(), ca, vault);
+    run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), readers)
 }
 
 /// The same, with others who read what the gate only passes on.

@@ -4,6 +4,6 @@ mod ceilings;
 mod lab;
 mod names;
 mod proxy;
+mod readers;
 mod transparent;
-mod web;
 mod whole;

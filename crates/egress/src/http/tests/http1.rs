@@ -15,7 +15,7 @@ fn a_request_is_judged_carried_and_recorded() {
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nhi"), "{answer}");
         let seen = String::from_utf8(seen.borrow().clone()).unwrap();
         assert_eq!(seen, "GET /v1/x?q=1 HTTP/1.1\r\nhost: api.example.com\r\nx-kept: 2\r\n\r\n");
-        assert_eq!(wall.record(), ["allow GET http://api.example.com/v1/x?q=1", "end 200 -"]);
+        assert_eq!(wall.lines(2).await, ["allow GET http://api.example.com/v1/x?q=1", "end 200 -"]);
     });
 }
 
@@ -26,7 +26,7 @@ fn each_request_of_a_connection_is_judged_anew() {
         let wall = Fake::new(&[RULE], address);
         let mut client = client(&wall, place("http://api.example.com")).await;
         // All three at once, as a client that does not wait.
-        let answer = talk(
+        let answer = talk_all(
             &mut client,
             b"GET /v1/a HTTP/1.1\r\nHost: api.example.com\r\n\r\n\
               GET /admin HTTP/1.1\r\nHost: api.example.com\r\n\r\n\
@@ -80,7 +80,7 @@ fn an_answer_that_breaks_off_does_not_look_whole() {
             // Where nothing had left yet, the answer is ours.
             let cut = answer.starts_with("HTTP/1.1 200 OK\r\n") && !answer.ends_with("0\r\n\r\n");
             assert!(cut || answer.starts_with("HTTP/1.1 502 "), "{answer}");
-            assert!(wall.record()[1].contains(fault), "{:?}", wall.record());
+            assert!(wall.lines(2).await[1].contains(fault), "{:?}", wall.record());
         });
     }
 }
@@ -108,7 +108,7 @@ fn a_server_that_answers_with_no_http_is_a_bad_gateway() {
             let mut client = client(&wall, place("http://api.example.com")).await;
             let answer = talk(&mut client, b"GET /v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n").await;
             assert!(answer.starts_with("HTTP/1.1 502 "), "{say:.60}: {answer}");
-            assert!(wall.record()[1].starts_with("end 502 "), "{:?}", wall.record());
+            assert!(wall.lines(2).await[1].starts_with("end 502 "), "{:?}", wall.record());
         });
     }
 }
@@ -139,7 +139,7 @@ fn a_client_that_waits_is_told_to_send_and_a_refused_one_is_not() {
         let mut one = client(&wall, place("http://api.example.com")).await;
         let head = b"POST /v1/x HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
         assert_eq!(talk(&mut one, head).await, "HTTP/1.1 100 Continue\r\n\r\n");
-        assert!(talk(&mut one, b"hello").await.ends_with("\r\n\r\nhi"));
+        assert!(talk_all(&mut one, b"hello").await.ends_with("\r\n\r\nhi"));
         let mut one = client(&wall, place("http://api.example.com")).await;
         let head = b"PUT /v1/x HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
         let answer = talk(&mut one, head).await;
@@ -211,13 +211,12 @@ fn a_websocket_becomes_bytes_both_ways_and_other_upgrades_do_not() {
         let wall = Fake::new(&[RULE], address);
         let mut one = client(&wall, place("http://api.example.com")).await;
         let ask = b"GET /v1/ws HTTP/1.1\r\nHost: api.example.com\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n";
-        let answer = talk(&mut one, ask).await;
+        let answer = talk_all(&mut one, ask).await;
         assert!(answer.starts_with("HTTP/1.1 101 ") && answer.ends_with("\r\n\r\nearly"), "{answer}");
-        assert_eq!(talk(&mut one, b"ping").await, "pong");
+        assert_eq!(talk_all(&mut one, b"ping").await, "pong");
         assert!(String::from_utf8_lossy(&seen.borrow()).contains("upgrade: websocket\r\n"));
         drop(one);
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        assert_eq!(wall.record(), ["allow GET http://api.example.com/v1/ws", "end 101 -"]);
+        assert_eq!(wall.lines(2).await, ["allow GET http://api.example.com/v1/ws", "end 101 -"]);
         let mut one = client(&wall, place("http://api.example.com")).await;
         let answer = talk(
             &mut one,

@@ -70,7 +70,7 @@ fn what_has_two_meanings_is_refused() {
             let mut bytes = request.to_vec();
             bytes.extend_from_slice(b"GET /v1/hidden HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
             let shown = String::from_utf8_lossy(request).into_owned();
-            let answer = talk(&mut client, &bytes).await;
+            let answer = talk_all(&mut client, &bytes).await;
             assert_eq!(answer.get(9..12), Some(*status), "{shown:?}: {answer}");
             if *status == "400" {
                 assert!(seen.borrow().is_empty(), "{shown:?}");

@@ -56,6 +56,14 @@ impl Fake {
         self.0.record.borrow().clone()
     }
 
+    /// The record, once it has so many lines.
+    pub(super) async fn lines(&self, count: usize) -> Vec<String> {
+        while self.0.record.borrow().len() < count {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        self.record()
+    }
+
     pub(super) fn dialled(&self) -> usize {
         self.0.dialled.get()
     }
@@ -128,7 +136,7 @@ pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        tokio::time::timeout(std::time::Duration::from_secs(20), test).await.expect("the test hangs")
+        tokio::time::timeout(std::time::Duration::from_secs(60), test).await.expect("the test hangs")
     })
 }
 
@@ -213,16 +221,39 @@ pub(super) fn identity(url: &str) -> Identity {
     Identity::from_authority(scheme, authority).unwrap()
 }
 
-/// Sends, and reads until the other side closes or nothing more comes.
+/// Sends, and reads one answer.
 pub(super) async fn talk<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, say: &[u8]) -> String {
     stream.write_all(say).await.unwrap();
     stream.flush().await.unwrap();
-    listen(stream).await
+    listen(stream, is_whole).await
 }
 
-pub(super) async fn listen<S: AsyncRead + Unpin>(stream: &mut S) -> String {
+/// Sends, and reads until the other side closes or falls silent.
+pub(super) async fn talk_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, say: &[u8]) -> String {
+    stream.write_all(say).await.unwrap();
+    stream.flush().await.unwrap();
+    listen(stream, |_| false).await
+}
+
+async fn listen<S: AsyncRead + Unpin>(stream: &mut S, is_enough: impl Fn(&str) -> bool) -> String {
     let mut got = Vec::new();
-    let patience = std::time::Duration::from_millis(300);
-    while let Ok(Ok(1..)) = tokio::time::timeout(patience, stream.read_buf(&mut got)).await {}
-    String::from_utf8_lossy(&got).into_owned()
+    loop {
+        // The first may take a while on a busy machine; after it, silence is an end.
+        let patience = std::time::Duration::from_millis(if got.is_empty() { 15_000 } else { 1_000 });
+        let read = tokio::time::timeout(patience, stream.read_buf(&mut got)).await;
+        let text = String::from_utf8_lossy(&got).into_owned();
+        if !matches!(read, Ok(Ok(1..))) || is_enough(&text) {
+            return text;
+        }
+    }
+}
+
+/// Whether an answer is there that says itself how long it is.
+fn is_whole(text: &str) -> bool {
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.split_once("content-length: ").and_then(|(_, rest)| rest.lines().next());
+    match length.and_then(|length| length.parse::<usize>().ok()) {
+        Some(length) => body.len() >= length,
+        None => head.starts_with("HTTP/1.1 100 ") || body.ends_with("0\r\n\r\n"),
+    }
 }

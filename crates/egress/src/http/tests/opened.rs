@@ -174,7 +174,7 @@ fn an_opened_connection_is_judged_by_request() {
         }
         assert!(!String::from_utf8_lossy(&seen.borrow()).contains("/v2"));
         assert_eq!(stand.wall.dialled(), 1);
-        assert_eq!(stand.wall.record()[2], "deny GET https://api.example.com/v2 path");
+        assert_eq!(stand.wall.lines(3).await[2], "deny GET https://api.example.com/v2 path");
     });
 }
 
@@ -304,7 +304,7 @@ fn a_server_that_is_not_believed_is_a_bad_gateway_that_says_why() {
             let answer = talk(&mut client, b"GET /v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n").await;
             assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(says), "{says}: {answer}");
             assert!(seen.borrow().is_empty());
-            assert!(stand.wall.record()[1].contains(says), "{:?}", stand.wall.record());
+            assert!(stand.wall.lines(2).await[1].contains(says), "{:?}", stand.wall.record());
         }
     });
 }
@@ -325,9 +325,13 @@ fn a_client_that_does_not_believe_us_is_written_down() {
         drop(stand.client(&[]).await);
         let mut garbage = TcpStream::connect(stand.port().await).await.unwrap();
         talk(&mut garbage, b"\x16\x03\x01\x00\x05hello").await;
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        let codes: Vec<_> =
-            stand.wall.record().iter().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
+        let codes: Vec<_> = stand
+            .wall
+            .lines(5)
+            .await
+            .iter()
+            .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+            .collect();
         assert_eq!(codes, ["not_opened", "other_name", "upgrade", "not_opened", "malformed"]);
     });
 }

@@ -2,10 +2,9 @@
 
 use super::lab::{Lab, rest};
 use crate::entrance::Entrance;
-use crate::tls::{Ca, Opener, Servers};
-use crate::web::Web;
+use crate::readers::Readers;
+use fumehood_vault::vault::Vault;
 use std::rc::Rc;
-use std::time::SystemTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
@@ -15,9 +14,8 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// A connection to a name inside, or to the proxy, read by the real protocols.
 async fn connection(lab: &Lab, to: Option<(&str, u16)>) -> TcpStream {
-    let ca = Rc::new(Ca::make("test", SystemTime::now()).unwrap());
-    let web = Web::new(Some(Opener::new(ca)), Servers::new(Vec::new()), Rc::default());
-    let entrance = Entrance::new(lab.gate.clone(), Rc::new(web));
+    let readers = Readers::new(Vec::new(), None, Vault::default());
+    let entrance = Entrance::new(lab.gate.clone(), Rc::new(readers));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();

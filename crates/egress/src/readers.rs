@@ -1,0 +1,66 @@
+//! From the connections that the gate takes to those who read what is inside.
+
+use crate::hello::ClientHello;
+use crate::http::{Forward, Place, Secrets};
+use crate::inbound::{Inbound, Protocols};
+use crate::tls::{Ca, Opener, Servers};
+use crate::wall::Wall;
+use fumehood_model::egress::{Authority, Identity, Scheme};
+use fumehood_vault::vault::Vault;
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+/// Reads HTTP, in the clear and inside of TLS.
+#[derive(Debug)]
+pub(crate) struct Readers<W> {
+    authorities: Vec<Authority>,
+    opener: Option<Opener>,
+    secrets: Rc<Secrets>,
+    /// Made with the first connection, and kept: connections to servers are shared.
+    forward: OnceCell<Forward<W>>,
+}
+
+// === impl Readers ===
+
+impl<W: Wall> Readers<W> {
+    /// Without an authority no TLS is opened.
+    pub(crate) fn new(authorities: Vec<Authority>, ca: Option<Ca>, vault: Vault) -> Self {
+        let opener = ca.map(|ca| Opener::new(Rc::new(ca)));
+        Self { authorities, opener, secrets: Rc::new(Secrets::new(vault)), forward: OnceCell::new() }
+    }
+
+    fn forward(&self, wall: W) -> &Forward<W> {
+        self.forward.get_or_init(|| {
+            let servers = Servers::new(self.authorities.clone());
+            Forward::new(wall, servers, Rc::clone(&self.secrets))
+        })
+    }
+}
+
+impl<W: Wall> Protocols<W> for Readers<W> {
+    async fn tls(&self, wall: W, inbound: Inbound, _hello: ClientHello) {
+        let Some(identity) = inbound.place.as_ref().and_then(|place| place.speaking(Scheme::Https)) else {
+            return;
+        };
+        // A rule that opens TLS makes an authority; without one, nothing is opened and nothing passes.
+        let Some(opener) = &self.opener else { return };
+        let Inbound { stream, first, via, .. } = inbound;
+        self.forward(wall).serve_tls(opener, (stream, first.into()), identity, via).await;
+    }
+
+    async fn http(&self, wall: W, inbound: Inbound) {
+        let Inbound { stream, first, via, place } = inbound;
+        let place = match place {
+            Some(place) => place.speaking(Scheme::Http).map(Place::Fixed),
+            None => own().map(|own| Place::Proxy { own }),
+        };
+        let Some(place) = place else { return };
+        self.forward(wall).serve(stream, first.into(), &place, via).await;
+    }
+}
+
+/// The proxy itself, where a request names nobody.
+fn own() -> Option<Identity> {
+    let port = 3128;
+    Identity::new(Scheme::Http, fumehood_model::egress::Host::address(crate::names::GATEWAY.into()), port)
+}
