@@ -11,6 +11,7 @@ use fumehood_sys::launch::{
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Tag of the packets that carry the gateway's sockets.
@@ -31,11 +32,9 @@ const ROUTER: Addresses = Addresses {
     version_6: Ipv6Addr::new(0xfd66, 0x756d, 0x6568, 0, 0, 0, 0, 1),
 };
 
-/// Whether this kernel can hold that gateway.
-pub(crate) fn check(spec: &GatewaySpec) -> Result<(), Unenforceable> {
-    let cannot = |why: String, remedy: &str| {
-        Err(Unenforceable { clause: Clause::Network, why, remedy: remedy.to_owned() })
-    };
+/// Whether this kernel can hold that gateway. Once it has been seen to redirect, that is written down in `shared`
+/// for as long as it runs: trying costs more than making the gateway does, and a launch that fails still fails.
+pub(crate) fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
     match ports(spec) {
         Some(ports) if ports.len() > MOST_PORTS => cannot(
             format!("{} ports are named, and at most {MOST_PORTS} are listened to one by one", ports.len()),
@@ -46,23 +45,39 @@ pub(crate) fn check(spec: &GatewaySpec) -> Result<(), Unenforceable> {
         }
         Some(_) => Ok(()),
         None => {
-            let mut program = Program::default();
-            program.push("redirect in the gateway", Op::Redirect);
-            let user = fumehood_sys::host::euid() != 0;
-            launch::try_out(&program, Namespaces { user, mounts: true, quiet: true }).or_else(|error| match error {
-                // That it can not make namespaces is for the launch to say.
-                SpawnError::Clone(_) => Ok(()),
-                SpawnError::Step { source, .. } => cannot(
-                    format!("this kernel's packet filter (nf_tables) can not redirect: {source}"),
-                    "load the modules nf_tables and nft_nat (`CONFIG_NF_TABLES_INET`, `CONFIG_NFT_NAT`), or name single ports: those need no packet filter",
-                ),
-                SpawnError::Died => cannot(
-                    "the process that tried this kernel's packet filter was ended".to_owned(),
-                    "give it more memory, or name single ports: those need no packet filter",
-                ),
-            })
+            let note = shared.join("redirects");
+            let running = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+            if !running.is_empty() && std::fs::read(&note).is_ok_and(|seen| seen == running) {
+                return Ok(());
+            }
+            try_redirect()?;
+            // Without the note it is tried the next time.
+            let _ = std::fs::write(note, running);
+            Ok(())
         }
     }
+}
+
+fn try_redirect() -> Result<(), Unenforceable> {
+    let mut program = Program::default();
+    program.push("redirect in the gateway", Op::Redirect);
+    let user = fumehood_sys::host::euid() != 0;
+    launch::try_out(&program, Namespaces { user, mounts: true, quiet: true }).or_else(|error| match error {
+        // That it can not make namespaces is for the launch to say.
+        SpawnError::Clone(_) => Ok(()),
+        SpawnError::Step { source, .. } => cannot(
+            format!("this kernel's packet filter (nf_tables) can not redirect: {source}"),
+            "load the modules nf_tables and nft_nat (`CONFIG_NF_TABLES_INET`, `CONFIG_NFT_NAT`), or name single ports: those need no packet filter",
+        ),
+        SpawnError::Died => cannot(
+            "the process that tried this kernel's packet filter was ended".to_owned(),
+            "give it more memory, or name single ports: those need no packet filter",
+        ),
+    })
+}
+
+fn cannot(why: String, remedy: &str) -> Result<(), Unenforceable> {
+    Err(Unenforceable { clause: Clause::Network, why, remedy: remedy.to_owned() })
 }
 
 /// What holds the network clause.

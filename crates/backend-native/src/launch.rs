@@ -487,6 +487,12 @@ fn remedy(step: &str, error: &io::Error) -> String {
         ("copy the inputs in", _) => {
             "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"
         }
+        ("redirect in the gateway", _) => {
+            "load the modules nf_tables and nft_nat, or name single ports: those need no packet filter"
+        }
+        ("make the gateway's network" | "listen in the gateway" | "join the sandbox to its gateway", _) => {
+            "the kernel needs IPv6, packet sockets and veth (`CONFIG_IPV6`, `CONFIG_PACKET`, `CONFIG_VETH`), and `/proc/sys/net` writable; without rules none of it is needed"
+        }
         (_, io::ErrorKind::StorageFull) => "free some space on the disk of the state folder",
         _ => "`fumehood doctor` looks at what this host can hold",
     };

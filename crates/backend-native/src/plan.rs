@@ -74,7 +74,7 @@ impl NativePlan {
             .landlock
             .filter(|abi| *abi >= LANDLOCK_NEEDED)
             .ok_or_else(|| no_landlock(native.landlock))?;
-        placement.gateway.as_ref().map_or(Ok(()), gateway::check)?;
+        placement.gateway.as_ref().map_or(Ok(()), |spec| gateway::check(spec, &placement.shared))?;
         let enforcement = enforcement(native, envelope, placement, landlock);
         Ok(Self {
             hierarchy: native.hierarchy.clone(),

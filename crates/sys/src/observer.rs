@@ -2,7 +2,10 @@
 //!
 //! **Invariant:** what is read here is a guest's bytes. Reading them is total.
 
+use crate::raw::{fd, syscall};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 /// The most of a packet that is kept: both headers, with every option.
 pub(crate) const KEPT_BYTES: u32 = 128;
@@ -174,6 +177,28 @@ pub fn attempt(packet: &[u8]) -> Option<Attempt> {
         _ => return None,
     };
     Some(Attempt { protocol, to: SocketAddr::new(address, port) })
+}
+
+/// How many packets were seen and not kept, for want of room, since this was last asked.
+///
+/// # Errors
+/// `InvalidInput` for what is no packet socket.
+pub fn lost(observer: BorrowedFd<'_>) -> io::Result<u32> {
+    /// `PACKET_STATISTICS`: `struct tpacket_stats`, packets and drops.
+    const STATISTICS: i32 = 6;
+    let mut counts = [0_u32; 2];
+    let mut length = size_of_val(&counts) as libc::socklen_t;
+    let words = [
+        fd(observer.as_raw_fd()),
+        libc::SOL_PACKET as usize,
+        STATISTICS as usize,
+        counts.as_mut_ptr() as usize,
+        (&raw mut length) as usize,
+        0,
+    ];
+    // SAFETY: `counts` has room for `length` bytes.
+    unsafe { syscall(libc::SYS_getsockopt, words) }?;
+    Ok(counts[1])
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use fumehood_model::exec::ExecRequest;
 use fumehood_model::id::TaskId;
 use fumehood_sys::poll::{self, Interest};
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -62,9 +62,24 @@ pub(crate) fn alone(name: &str, caller: Caller, test: fn()) {
     if caller == Caller::Root && !am_root() {
         return println!("NOT-APPLICABLE: the tests do not run as root, so the root caller is left out");
     }
-    let ran = Copy::new().command(name, caller).output().unwrap();
+    let copy = Copy::new();
+    let mut command = copy.command(name, caller);
+    let ran = start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).wait_with_output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success() && out.contains("1 passed"), "{out}\n{err}");
+}
+
+/// Starts a command. A copy that was just written may still be open in what another test has forked.
+pub(crate) fn start(command: &mut Command) -> Child {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < deadline => {
+                std::thread::yield_now();
+            }
+            result => return result.unwrap(),
+        }
+    }
 }
 
 /// This program, where any user can execute it.

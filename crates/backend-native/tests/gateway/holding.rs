@@ -1,6 +1,6 @@
 //! What is said of a gateway, what is refused, and what is left of one: nothing.
 
-use crate::guest::{Caller, Copy, Lab, PATIENCE, am_root, both_callers, task};
+use crate::guest::{self, Caller, Copy, Lab, PATIENCE, am_root, both_callers, task};
 use fumehood_backend::Backend;
 use fumehood_backend::gateway::Ports;
 use fumehood_backend_native::Native;
@@ -166,7 +166,7 @@ fn killed_at_any_moment(name: &str, caller: Caller) {
     for round in 0..ROUNDS {
         let mut command = copy.command(name, caller);
         command.env(KEEPS_IN, folder.path().join(round.to_string())).stdout(Stdio::null());
-        let mut keeper = command.spawn().unwrap();
+        let mut keeper = guest::start(&mut command);
         // From before it has begun to several sandboxes later.
         std::thread::park_timeout(Duration::from_millis(round * round / 4));
         let made = descendants(keeper.id());

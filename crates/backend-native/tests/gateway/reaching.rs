@@ -22,6 +22,7 @@ both_callers! {
     the_proxy_is_at_its_address_alone
     the_first_packet_is_not_lost
     closed_sockets_leave_no_network
+    what_a_flood_hides_is_counted
     many_ports_are_listened_to
     a_server_inside_is_dialled
 }
@@ -333,7 +334,8 @@ fn closed_sockets_leave_no_network() {
     );
     let mut stream = accept(&gateway.listeners[0].1);
     stream.write_all(b"first").unwrap();
-    drop((stream, gateway));
+    drop(gateway);
+    drop(stream);
     let out = guest.finish(running);
     assert!(
         ["first\nb''\n", "first\nreset\n"].iter().any(|start| out == format!("{start}none\nnone\nnone\n")),
@@ -383,4 +385,21 @@ fn a_server_inside_is_dialled() {
     assert_eq!(answer, "echo");
     assert_eq!(guest.finish_started(running), "127.0.0.1\n");
     assert!(!readable(gateway.listeners[0].1.as_fd(), Duration::ZERO), "it went out and came back");
+}
+
+fn what_a_flood_hides_is_counted() {
+    const SENT: usize = 5_000;
+    let lab = Lab::new();
+    let (mut guest, gateway) = lab.listed(&[443]);
+    let out = guest.run(&format!(
+        "import socket\n\
+         u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         for i in range({SENT}): u.sendto(b'x', ('203.0.113.7', 443))\n\
+         print('sent')\n"
+    ));
+    assert_eq!(out, "sent\n");
+    let seen = seen(&gateway.observer).len();
+    let lost = usize::try_from(observer::lost(gateway.observer.as_fd()).unwrap()).unwrap();
+    assert!(lost > 0, "the flood was too small to be one");
+    assert_eq!(seen + lost, SENT);
 }
