@@ -393,7 +393,7 @@ fn a_layer_whose_run_was_killed_before_its_record_goes() {
 fn a_place_goes_while_its_reapers_work() {
     // Only an ordinary user may have to be given a copy of the binary.
     let caller = if lab::am_root() { Caller::Root } else { Caller::User };
-    for round in 0..rounds(12, 200) {
+    for round in 0..rounds(12, 60) {
         let lab = Lab::new(caller);
         let path = lab.path().to_owned();
         assert!(start(&lab, "true").wait().unwrap().success());
