@@ -21,7 +21,7 @@ use fumehood_sys::dirfd::DirHandle;
 use fumehood_sys::process::{self, Forked};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub(crate) struct Estate<'a> {
     pub(crate) layer: Option<PathBuf>,
     /// The root of the layer's own file system, which the reaper is the last to hold.
     pub(crate) disk: Option<Arc<OwnedFd>>,
+    /// The socket of the gateway that takes the kernel long to close; the reaper is the last to hold it.
+    pub(crate) observer: Option<BorrowedFd<'a>>,
     pub(crate) records: PathBuf,
     pub(crate) layers: PathBuf,
     pub(crate) shared: PathBuf,
@@ -59,7 +61,8 @@ impl Reaper {
                 drop(write);
                 // Descriptors of the keeper are numbers here; none is used but the pipe and the layer.
                 let disk = estate.disk.as_ref().map(|disk| disk.as_raw_fd());
-                let mut kept: Vec<_> = disk.into_iter().chain([read.as_raw_fd()]).collect();
+                let observer = estate.observer.map(|observer| observer.as_raw_fd());
+                let mut kept: Vec<_> = disk.into_iter().chain(observer).chain([read.as_raw_fd()]).collect();
                 kept.sort_unstable();
                 process::close_all_but(&kept);
                 live(estate, read.into());

@@ -11,6 +11,7 @@ use crate::reaper::{Estate, Reaper};
 use crate::state::State;
 use crate::streams::{Allowance, Flow, Sink};
 use fumehood_audit::{TaskLog, os_text};
+use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, GuestStdio, Instance, LaunchError, LayerDisk};
 use fumehood_model::ending::{Ending, Hit};
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
@@ -23,7 +24,7 @@ use fumehood_model::report::RunReport;
 use fumehood_sys::{host, process, terminal};
 use std::error::Error;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -118,8 +119,12 @@ impl Attempt<'_> {
             .launch()
             .map_err(|error| launch_failed(&error))
             .and_then(|mut instance| self.start(instance.as_mut()).map(|streams| (instance, streams)));
+        let (gateway, outcome) = match outcome {
+            Ok((mut instance, streams)) => (instance.take_gateway(), Ok((instance, streams))),
+            Err(ending) => (None, Err(ending)),
+        };
         // The guest is starting on another processor; what cleans up after it starts beside it.
-        let (reaper, outcome) = match Reaper::fork(&self.estate(&places)) {
+        let (reaper, outcome) = match Reaper::fork(&self.estate(&places, gateway.as_ref())) {
             Ok(reaper) => (Some(reaper), outcome),
             // No sandbox without one; what was started ends here, and is cleaned up below.
             Err(error) => (None, outcome.and_then(|_started| Err(broken("start the reaper", &error)))),
@@ -130,7 +135,6 @@ impl Attempt<'_> {
                 process::keep_capabilities(&[&KEPT_CAPABILITIES, for_gate].concat())
                     .map_err(|error| broken("give up privileges", &error))?;
                 process::set_dumpable(false);
-                let gateway = instance.take_gateway();
                 let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
                 let wall = Wall::new(gate, tell);
                 let meter = self.meter(&places);
@@ -195,12 +199,13 @@ impl Attempt<'_> {
         std::iter::once(launched).chain(inputs).chain([started]).collect()
     }
 
-    fn estate<'b>(&'b self, places: &Places) -> Estate<'b> {
+    fn estate<'b>(&'b self, places: &Places, gateway: Option<&'b Gateway>) -> Estate<'b> {
         Estate {
             backend: self.backend,
             id: &self.id,
             layer: places.own_layer.clone(),
             disk: places.disk(),
+            observer: gateway.map(|gateway| gateway.observer.as_fd()),
             records: self.state.records(),
             layers: self.state.layers(),
             shared: self.state.shared(),
