@@ -26,6 +26,7 @@ pub mod inbound;
 mod line;
 pub mod names;
 mod observe;
+pub mod porter;
 pub mod proxy;
 mod readers;
 pub mod record;

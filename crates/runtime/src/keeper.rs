@@ -10,7 +10,7 @@
 //! **Invariant:** whatever happens the loop ends, and with a cause: the command's own end, or the end
 //! that we made and why.
 
-use crate::egress::{Seen, Wall};
+use crate::egress::{Publisher, Seen, Wall, no_more_forks};
 use crate::meter::{Excess, Meter};
 use crate::streams::{Allowance, Flow, Sink};
 use fumehood_audit::TaskLog;
@@ -19,6 +19,7 @@ use fumehood_model::ending::{Ending, Hit, HitKind, signal_name};
 use fumehood_sys::poll::{self, Interest};
 use fumehood_sys::{process, terminal};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,9 @@ pub(crate) struct Keeper<'a> {
     instance: &'a mut dyn Instance,
     signals: &'a OwnedFd,
     wall: Wall<'a>,
+    publisher: Publisher,
+    /// Whether this process may still fork others that become another user.
+    forks: bool,
     log: &'a mut TaskLog,
     streams: Streams,
     meter: Meter,
@@ -97,6 +101,13 @@ pub(crate) struct Keeper<'a> {
     raw: Option<terminal::RawMode<'static>>,
 }
 
+/// What was ready, beside the guest, the signals and the streams.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    wall: bool,
+    doors: bool,
+}
+
 /// What the guest said last.
 #[derive(Debug)]
 enum Outcome {
@@ -111,13 +122,16 @@ impl<'a> Keeper<'a> {
     pub(crate) fn new(
         instance: &'a mut dyn Instance,
         signals: &'a OwnedFd,
-        (wall, log): (Wall<'a>, &'a mut TaskLog),
+        (wall, publisher): (Wall<'a>, Publisher),
+        log: &'a mut TaskLog,
         (streams, meter): (Streams, Meter),
     ) -> Self {
         Self {
             instance,
             signals,
             wall,
+            publisher,
+            forks: true,
             log,
             streams,
             meter,
@@ -138,8 +152,13 @@ impl<'a> Keeper<'a> {
     pub(crate) fn keep(mut self, timeout: Option<Duration>) -> io::Result<Watched> {
         self.timeout = timeout;
         while self.outcome.is_none() {
-            if self.wait()? {
+            let Ready { wall, doors } = self.wait()?;
+            if wall {
                 self.wall.advance(self.log);
+                self.settle_forks();
+            }
+            if doors {
+                self.publisher.advance(self.instance);
             }
             self.read_events();
             self.read_signals();
@@ -173,15 +192,27 @@ impl<'a> Keeper<'a> {
         })
     }
 
-    /// Waits for anything. Says whether it was, among others, the wall.
-    fn wait(&self) -> io::Result<bool> {
+    /// Once no other process of ours is to be made, what that takes is given up.
+    fn settle_forks(&mut self) {
+        if self.forks && !self.wall.will_fork() && !self.publisher.will_fork() {
+            self.forks = no_more_forks().is_err();
+        }
+    }
+
+    /// Waits for anything.
+    fn wait(&self) -> io::Result<Ready> {
         let mut set: Vec<(BorrowedFd<'_>, Interest)> =
             vec![(self.instance.events(), Interest::Read), (self.signals.as_fd(), Interest::Read)];
         let walls = self.wall.waits();
         set.extend(walls.iter().map(|socket| (*socket, Interest::Read)));
+        let first_door = set.len();
+        set.extend(self.publisher.waits().map(|door| (door, Interest::Read)));
+        let first_stream = set.len();
         set.extend(self.streams.waits());
         let found = poll::wait(&set, self.next_alarm())?;
-        Ok(found.iter().skip(FIRST_OF_WALL).take(walls.len()).any(|waited| waited.ready))
+        let any =
+            |range: Range<usize>| found.get(range).is_some_and(|some| some.iter().any(|waited| waited.ready));
+        Ok(Ready { wall: any(FIRST_OF_WALL..first_door), doors: any(first_door..first_stream) })
     }
 
     fn next_alarm(&self) -> Option<Duration> {
@@ -207,7 +238,7 @@ impl<'a> Keeper<'a> {
                     self.outcome = Some(Outcome::Ended(status));
                 }
                 // Nothing here dials; a connection that nobody asked for is closed.
-                Event::Dialled { .. } => {}
+                Event::Dialled { call, result } => self.publisher.dialled(call, result),
                 Event::Denied { syscall } => self.hit(HitKind::Denied, syscall, 1),
                 Event::Gone => self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone)),
             }

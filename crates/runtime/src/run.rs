@@ -1,7 +1,7 @@
 //! One run, from a checked envelope to a report.
 
 use crate::causes::chain;
-use crate::egress::{self, Gate, Prepared, Tell, Wall};
+use crate::egress::{self, Gate, Prepared, Publisher, Tell, Wall};
 use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
@@ -112,6 +112,8 @@ impl Attempt<'_> {
         })?;
         plan.begin();
         self.enforcement = plan.enforcement().clone();
+        let publisher =
+            Publisher::open(&self.request.envelope.network().publish).inspect_err(|_| places.give_back())?;
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;
 
@@ -131,14 +133,16 @@ impl Attempt<'_> {
         };
         let mut finished = match outcome {
             Ok((mut instance, streams)) => {
-                let for_gate: &[u32] = if config.is_some() { &FOR_GATE } else { &[] };
+                let forks = config.is_some() || !self.request.envelope.network().publish.is_empty();
+                let for_gate: &[u32] = if forks { &FOR_GATE } else { &[] };
                 process::keep_capabilities(&[&KEPT_CAPABILITIES, for_gate].concat())
                     .map_err(|error| broken("give up privileges", &error))?;
                 process::set_dumpable(false);
                 let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
                 let wall = Wall::new(gate, tell);
                 let meter = self.meter(&places);
-                let keeper = Keeper::new(instance.as_mut(), &signals, (wall, &mut log), (streams, meter));
+                let walls = (wall, publisher);
+                let keeper = Keeper::new(instance.as_mut(), &signals, walls, &mut log, (streams, meter));
                 let watched = keeper.keep(self.request.envelope.resources().timeout);
                 let watched = watched.map_err(|error| broken("wait for the sandbox", &error))?;
                 finish::collect(self.request, &places, instance.as_mut(), watched, &mut log)

@@ -1,18 +1,12 @@
 //! The gate: the process that speaks for a sandbox to the world.
 
-use crate::run::KEPT_CAPABILITIES;
+use super::confined::{self, Role};
 use fumehood_backend::gateway::Gateway;
 use fumehood_egress::record::Intake;
 use fumehood_egress::sockets::{Attempt, Observer, Sockets, Transport};
-use fumehood_sys::landlock::{self, Access, Ruleset};
-use fumehood_sys::process::{self, Forked};
-use fumehood_sys::{confine, host, observer, socket};
-use std::ffi::CString;
+use fumehood_sys::{observer, process, socket};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-
-/// With root the gate is this user to the kernel, who owns nothing: the one before the users of sandboxes.
-const USER: u32 = 0x6fff_ffff;
 
 /// What the gate reads of the host's files: how names are resolved, and whose certificates are believed.
 const READABLE: [&str; 6] = [
@@ -23,9 +17,6 @@ const READABLE: [&str; 6] = [
     "/run/systemd/resolve",
     "/var/lib/ca-certificates",
 ];
-
-/// Libraries take randomness from here where they do not find the system call.
-const RANDOM: [&str; 2] = ["/dev/urandom", "/dev/random"];
 
 /// What a gate is made of, before there is one.
 #[derive(Debug)]
@@ -55,42 +46,12 @@ impl Gate {
     pub(crate) fn open(self) -> io::Result<(Intake, OwnedFd)> {
         let (ours, theirs) = socket::pair()?;
         process::set_nonblocking(&ours, true)?;
-        let parent = confine::own_pid();
-        match process::fork()? {
-            Forked::Parent { pid } => {
-                // What the gate needed to become another user is needed no more.
-                process::keep_capabilities(&KEPT_CAPABILITIES)?;
-                Ok((Intake::new(ours), process::open_pidfd(pid)?))
-            }
-            Forked::Child => {
-                drop(ours);
-                // Whatever goes wrong in here ends the sandbox's network, and nothing else.
-                let _ = self.live(parent, theirs);
-                process::exit_now(0)
-            }
-        }
-    }
-
-    fn live(self, parent: i32, keeper: OwnedFd) -> io::Result<()> {
         let mut kept: Vec<_> = self.sockets().map(|socket| socket.as_raw_fd()).collect();
-        kept.push(keeper.as_raw_fd());
-        kept.sort_unstable();
-        process::close_all_but(&kept);
-        process::new_session();
-        process::set_name(c"fumehood-gate");
-        process::clear_command_line()?;
-        process::block_all_signals();
-        process::release_standard_streams()?;
-        confine::raise_open_files();
-        if host::euid() == 0 {
-            confine::become_user(USER, USER)?;
-        }
-        process::keep_capabilities(&[])?;
-        process::set_dumpable(false);
-        confine::die_with(parent)?;
-        confine::restrict(&ruleset()?)?;
+        kept.push(theirs.as_raw_fd());
+        let role = Role { name: c"fumehood-gate", readable: &READABLE, kept };
         let Self { gateway, config } = self;
-        fumehood_egress::run(config, sockets(gateway), keeper).map_err(io::Error::other)
+        let work = || fumehood_egress::run(config, sockets(gateway), theirs).map_err(io::Error::other);
+        Ok((Intake::new(ours), confined::fork(role, work)?))
     }
 }
 
@@ -115,17 +76,4 @@ fn attempt(packet: &[u8]) -> Option<Attempt> {
         observer::Protocol::Udp => Transport::Udp,
     };
     Some(Attempt { protocol, to: found.to })
-}
-
-/// It reads a few folders, and writes nothing.
-fn ruleset() -> io::Result<Ruleset> {
-    let abi = landlock::abi().ok_or(io::ErrorKind::Unsupported)?;
-    let mut ruleset = Ruleset::new(abi);
-    for path in READABLE {
-        ruleset.allow(CString::new(path)?, Access::Read);
-    }
-    for path in RANDOM {
-        ruleset.allow(CString::new(path)?, Access::ReadFile);
-    }
-    Ok(ruleset)
 }

@@ -11,13 +11,17 @@
 //!
 //! **Invariant:** an answer goes to the gate only after what it told stands in the record.
 
+mod confined;
 mod gate;
 pub(crate) mod ports;
 mod prepare;
+mod publish;
 pub(crate) mod secrets;
 
+pub(crate) use confined::no_more_forks;
 pub(crate) use gate::Gate;
 pub(crate) use prepare::{Prepared, prepare};
+pub(crate) use publish::Publisher;
 
 use crate::causes::chain;
 use crate::run::unix_millis;
@@ -89,6 +93,11 @@ impl<'a> Wall<'a> {
     pub(crate) fn new(gate: Option<Gate>, tell: Tell<'a>) -> Self {
         let stage = gate.map_or(Stage::Absent, |gate| Stage::Idle(Box::new(gate)));
         Self { stage, tell, denied: BTreeMap::new(), fault: None }
+    }
+
+    /// Whether the gate is still to be made.
+    pub(crate) fn will_fork(&self) -> bool {
+        matches!(self.stage, Stage::Idle(_))
     }
 
     /// What has to be waited for.

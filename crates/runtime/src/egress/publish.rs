@@ -1,0 +1,137 @@
+//! Published ports: a connection to the host's loopback becomes one to a server inside.
+//!
+//! The first process inside makes the connection and hands it over, so that servers on the loopback of the
+//! sandbox are reached; a *porter*, another process that has nothing but such pairs, carries the bytes.
+
+use super::confined::{self, Role};
+use fumehood_backend::{Instance, MOST_CALLS};
+use fumehood_model::egress::Publish;
+use fumehood_model::ending::Ending;
+use fumehood_sys::process;
+use fumehood_sys::socket::{self, discard};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+
+const SIGKILL: i32 = 9;
+
+/// The published ports of one sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher {
+    /// Listeners on the host's loopback, and the port inside that each leads to.
+    doors: Vec<(TcpListener, u16)>,
+    /// Connections that wait for their other half, by the number of the call.
+    waiting: BTreeMap<u32, OwnedFd>,
+    porter: Option<Porter>,
+}
+
+/// The process that carries.
+#[derive(Debug)]
+struct Porter {
+    pairs: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+// === impl Publisher ===
+
+impl Publisher {
+    /// Listens. Before anything is launched: a port that is taken is a run that does not start.
+    pub(crate) fn open(ports: &[Publish]) -> Result<Self, Ending> {
+        let mut doors = Vec::new();
+        for publish in ports {
+            let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, publish.host_port))
+                .map_err(|error| taken(publish, &error))?;
+            doors.push((listen, publish.port));
+            // Without version 6 the other one is enough.
+            if let Ok(listen) = TcpListener::bind((Ipv6Addr::LOCALHOST, publish.host_port)) {
+                doors.push((listen, publish.port));
+            }
+        }
+        for (door, _) in &doors {
+            door.set_nonblocking(true).map_err(|error| failed(&error))?;
+        }
+        Ok(Self { doors, ..Self::default() })
+    }
+
+    /// Whether a porter may still be made.
+    pub(crate) fn will_fork(&self) -> bool {
+        !self.doors.is_empty()
+    }
+
+    /// What has to be waited for: nothing while as many wait inside as may.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let room = self.waiting.len() < MOST_CALLS;
+        self.doors.iter().map(|(door, _)| door.as_fd()).filter(move |_| room)
+    }
+
+    /// Takes connections in, and asks for their other half.
+    pub(crate) fn advance(&mut self, instance: &mut dyn Instance) {
+        for (door, port) in &self.doors {
+            while self.waiting.len() < MOST_CALLS
+                && let Ok((stream, _)) = door.accept()
+            {
+                // One that can not be led on is closed: its client sees that nobody is there.
+                if let Ok(call) = instance.dial(*port) {
+                    self.waiting.insert(call, stream.into());
+                }
+            }
+        }
+    }
+
+    /// The other half has come, or will not.
+    pub(crate) fn dialled(&mut self, call: u32, result: io::Result<OwnedFd>) {
+        let Some(host) = self.waiting.remove(&call) else { return };
+        let Ok(guest) = result else { return };
+        let porter = match self.porter.take() {
+            Some(porter) => Ok(porter),
+            None => Porter::start(),
+        };
+        match porter {
+            Ok(porter) => {
+                let sent = socket::send(porter.pairs.as_fd(), &[0], &[host.as_fd(), guest.as_fd()]);
+                // A porter that is gone is replaced with the next connection.
+                self.porter = sent.is_ok().then_some(porter);
+            }
+            Err(_) => self.porter = None,
+        }
+        discard(guest);
+    }
+}
+
+impl Drop for Porter {
+    fn drop(&mut self) {
+        let _ = process::send_signal(self.pidfd.as_fd(), SIGKILL);
+        let _ = process::reap(&self.pidfd);
+    }
+}
+
+// === impl Porter ===
+
+impl Porter {
+    fn start() -> io::Result<Self> {
+        let (pairs, theirs) = socket::pair()?;
+        process::set_nonblocking(&pairs, true)?;
+        let role = Role { name: c"fumehood-porter", readable: &[], kept: vec![theirs.as_raw_fd()] };
+        let pidfd = confined::fork(role, || fumehood_egress::porter::carry(theirs))?;
+        Ok(Self { pairs, pidfd })
+    }
+}
+
+fn taken(publish: &Publish, error: &io::Error) -> Ending {
+    let Publish { host_port, port } = publish;
+    let other = host_port.checked_add(1).unwrap_or(8080);
+    Ending::NotStarted {
+        step: format!("listen on port {host_port} of the host's loopback"),
+        why: error.to_string(),
+        remedy: format!("lead another port there: `--publish {other}:{port}`"),
+    }
+}
+
+fn failed(error: &io::Error) -> Ending {
+    Ending::NotStarted {
+        step: "publish a port".to_owned(),
+        why: error.to_string(),
+        remedy: "`fumehood doctor` looks at what this host can hold".to_owned(),
+    }
+}
