@@ -18,6 +18,8 @@ mod escape;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod publish;
+#[cfg(test)]
 mod real_work;
 #[cfg(test)]
 mod residue;
