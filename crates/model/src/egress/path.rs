@@ -169,7 +169,8 @@ impl fmt::Display for PathPattern {
                 match byte {
                     b'!'
                     | b'$'
-                    | b'&'..=b'.'
+                    | b'&'..=b')'
+                    | b'+'..=b'.'
                     | b'0'..=b';'
                     | b'='
                     | b'@'..=b'Z'
