@@ -29,6 +29,11 @@ impl<W: Wall> Readers<W> {
         Self { authorities, opener, secrets: Rc::new(Secrets::new(vault)), forward: OnceCell::new() }
     }
 
+    /// The secrets, for who has newer values of them.
+    pub(crate) fn secrets(&self) -> Rc<Secrets> {
+        Rc::clone(&self.secrets)
+    }
+
     fn forward(&self, wall: W) -> &Forward<W> {
         self.forward.get_or_init(|| {
             let servers = Servers::new(self.authorities.clone());

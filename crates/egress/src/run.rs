@@ -8,7 +8,7 @@ use crate::gate::Gate;
 use crate::inbound::Protocols;
 use crate::observe::observe;
 use crate::readers::Readers;
-use crate::record::{Recorder, SocketRecorder};
+use crate::record::{Recorder, Renewed, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
 use crate::tls::Ca;
@@ -63,7 +63,9 @@ impl Config {
 pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
     let Config { egress, ca, vault, resolv_conf, hosts } = config;
     let readers = Readers::new(egress.authorities.clone(), ca, vault);
-    run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), readers)
+    let secrets = readers.secrets();
+    let renew = move |renewed| secrets.take_renewed(renewed);
+    run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), (readers, renew))
 }
 
 /// The same, with others who read what the gate only passes on.
@@ -71,14 +73,14 @@ pub(crate) fn run_with<P: Protocols<Gate<SocketRecorder>>>(
     egress: Egress,
     lookup: SystemLookup,
     (sockets, record): (Sockets, OwnedFd),
-    protocols: P,
+    (protocols, renew): (P, impl Fn(Renewed) + 'static),
 ) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let stop = Stop::new();
-        let recorder = SocketRecorder::new(record, stop.clone()).map_err(RunError::Sockets)?;
+        let recorder = SocketRecorder::new(record, stop.clone(), renew).map_err(RunError::Sockets)?;
         spawn_local(recorder.clone().carry());
         let dialler = Dialler::new(Box::new(SystemWorld::new(lookup)));
         let gate = Gate::new(Table::new(egress), recorder, dialler, stop.clone());

@@ -138,8 +138,9 @@ impl Attempt<'_> {
                 process::keep_capabilities(&[&KEPT_CAPABILITIES, for_gate].concat())
                     .map_err(|error| broken("give up privileges", &error))?;
                 process::set_dumpable(false);
+                let (config, renewals) = config.unzip();
                 let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
-                let wall = Wall::new(gate, tell);
+                let wall = Wall::new(gate, renewals.unwrap_or_default(), tell);
                 let meter = self.meter(&places);
                 let walls = (wall, publisher);
                 let keeper = Keeper::new(instance.as_mut(), &signals, walls, &mut log, (streams, meter));

@@ -6,6 +6,7 @@
 use super::exchange::{Ask, Failure};
 use super::flow::{Broken, Frame, Source, Stop};
 use super::framing::Length;
+use crate::record::Renewed;
 use crate::wall::Cleared;
 use bytes::{Bytes, BytesMut};
 use fumehood_model::egress::{Binding, Denial, Inject};
@@ -21,6 +22,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
+use zeroize::Zeroizing;
 
 /// The secrets of a sandbox, and what looks for them.
 #[derive(Debug, Default)]
@@ -81,6 +83,16 @@ impl Secrets {
         self.vault.borrow_mut().renew(secret)?;
         self.look();
         Ok(())
+    }
+
+    /// Takes a newer value from the keeper. One that is no good leaves the old one in its place, until its end.
+    pub(crate) fn take_renewed(&self, renewed: Renewed) {
+        let Renewed { name, value, expires_unix_millis } = renewed;
+        let Ok(name) = SecretName::parse(&name) else { return };
+        let value = Zeroizing::new(value.as_bytes().to_vec());
+        if let Ok(secret) = Secret::new(name, value, expires_unix_millis) {
+            let _ = self.renew(secret);
+        }
     }
 
     fn look(&self) {

@@ -1,18 +1,20 @@
 //! The gate's end of the socket to the keeper.
 
-use super::{Durability, Frame, MOST_FRAME_BYTES, Recorder, Reply, Unrecorded};
+use super::{Durability, Frame, MOST_FRAME_BYTES, Recorder, Renewed, Reply, Unrecorded};
 use crate::sockets::packets;
 use crate::stop::{Stop, StopCause};
 use fumehood_model::event::Event;
 use fumehood_sys::socket;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, oneshot};
+use zeroize::Zeroizing;
 
 /// Room for the braces and numbers of a frame.
 const FRAME_OVERHEAD_BYTES: usize = 256;
@@ -27,6 +29,16 @@ struct Shared {
     queue: RefCell<VecDeque<Waiting>>,
     queued: Notify,
     stop: Stop,
+    renew: Renew,
+}
+
+/// Who takes newer values of secrets.
+struct Renew(Box<dyn Fn(Renewed)>);
+
+impl fmt::Debug for Renew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renew")
+    }
 }
 
 /// Events that are not written yet, and who waits for them.
@@ -45,9 +57,10 @@ impl SocketRecorder {
     ///
     /// # Errors
     /// The runtime can not watch the descriptor.
-    pub fn new(socket: OwnedFd, stop: Stop) -> io::Result<Self> {
+    pub fn new(socket: OwnedFd, stop: Stop, renew: impl Fn(Renewed) + 'static) -> io::Result<Self> {
         let socket = packets(socket)?;
-        Ok(Self(Rc::new(Shared { socket, queue: RefCell::default(), queued: Notify::new(), stop })))
+        let renew = Renew(Box::new(renew));
+        Ok(Self(Rc::new(Shared { socket, queue: RefCell::default(), queued: Notify::new(), stop, renew })))
     }
 
     /// Carries frames and replies until the keeper is gone or fails. Then everything stops, and
@@ -85,13 +98,14 @@ impl Recorder for SocketRecorder {
 impl Shared {
     async fn carry(&self) -> Result<(), Unrecorded> {
         let mut id = 0;
-        let mut buffer = vec![0; 1024];
+        let mut buffer = Zeroizing::new(vec![0; MOST_FRAME_BYTES]);
         loop {
             let Some((frame, waiting)) = self.next_frame(id + 1) else {
                 tokio::select! {
                     () = self.queued.notified() => {}
                     reply = self.receive(&mut buffer) => match reply? {
                         Reply::Stop => self.stop.stop(StopCause::Asked),
+                        Reply::Renewed(renewed) => self.renew.0(renewed),
                         Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
                     },
                 }
@@ -103,6 +117,7 @@ impl Shared {
                 match self.receive(&mut buffer).await? {
                     Reply::Written { id: written } if written == id => break,
                     Reply::Stop => self.stop.stop(StopCause::Asked),
+                    Reply::Renewed(renewed) => self.renew.0(renewed),
                     Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
                 }
             }

@@ -1,10 +1,11 @@
 //! The keeper's end of the socket to the gate. It waits for nothing, so that any loop can hold it.
 
-use super::{Frame, MOST_FRAME_BYTES, Reply};
+use super::{Frame, MOST_FRAME_BYTES, Renewed, Reply};
 use fumehood_model::event::Event;
 use fumehood_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zeroize::Zeroizing;
 
 /// Takes what the gate wants written, and answers.
 #[derive(Debug)]
@@ -87,8 +88,17 @@ impl Intake {
         self.send(&Reply::Stop)
     }
 
+    /// Gives the gate a secret's newer value.
+    ///
+    /// # Errors
+    /// The gate is gone, or the value is longer than a packet.
+    pub fn renew(&self, renewed: Renewed) -> io::Result<()> {
+        self.send(&Reply::Renewed(renewed))
+    }
+
     fn send(&self, reply: &Reply) -> io::Result<()> {
-        let bytes = serde_json::to_vec(reply)?;
+        // It may hold a value, which is wiped with it.
+        let bytes = Zeroizing::new(serde_json::to_vec(reply)?);
         socket::send(self.socket.as_fd(), &bytes, &[])
     }
 }

@@ -27,7 +27,9 @@ pub(crate) use repeats::Refusal;
 
 use fumehood_model::event::Event;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::future::Future;
+use zeroize::Zeroizing;
 
 /// The longest packet between the two, well within what a socket takes at once.
 pub const MOST_FRAME_BYTES: usize = 64 << 10;
@@ -59,6 +61,21 @@ pub trait Recorder: 'static {
     ) -> impl Future<Output = Result<(), Unrecorded>>;
 }
 
+/// A secret's newer value, on its way to the gate.
+#[derive(Serialize, Deserialize)]
+pub struct Renewed {
+    pub name: String,
+    pub value: Zeroizing<String>,
+    /// Milliseconds since 1970.
+    pub expires_unix_millis: Option<u64>,
+}
+
+impl fmt::Debug for Renewed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewed").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// From the gate to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 struct Frame {
@@ -80,4 +97,6 @@ enum Reply {
     },
     /// The run is over: say the last, and go.
     Stop,
+    /// A secret has a newer value.
+    Renewed(Renewed),
 }

@@ -42,7 +42,7 @@ fn run(test: impl AsyncFnOnce(SocketRecorder, Stop, std::os::fd::OwnedFd)) {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (near, far) = socket::pair().unwrap();
         let stop = Stop::new();
-        let recorder = SocketRecorder::new(near, stop.clone()).unwrap();
+        let recorder = SocketRecorder::new(near, stop.clone(), |_| {}).unwrap();
         spawn_local(recorder.clone().carry());
         tokio::time::timeout(Duration::from_secs(30), test(recorder, stop, far)).await.unwrap();
     });

@@ -46,7 +46,7 @@ fn start(rules: &[String]) -> Whole {
     let (near, far) = pair().unwrap();
     let gate = thread::spawn(move || {
         let lookup = SystemLookup::new("/etc/resolv.conf".into(), "/etc/hosts".into());
-        run_with(egress, lookup, (sockets, near), Named).unwrap();
+        run_with(egress, lookup, (sockets, near), (Named, |_| {})).unwrap();
     });
     let (end, ends) = std::sync::mpsc::channel();
     let keeper = thread::spawn(move || {

@@ -5,6 +5,7 @@ use fumehood_backend::gateway::Gateway;
 use fumehood_egress::record::Intake;
 use fumehood_egress::sockets::{Attempt, Observer, Sockets, Transport};
 use fumehood_sys::{observer, process, socket};
+use fumehood_vault::secret::Secret;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -30,6 +31,12 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn new(gateway: Gateway, config: fumehood_egress::Config) -> Self {
         Self { gateway, config }
+    }
+
+    /// Puts a newer value in, before there is a process.
+    pub(crate) fn renew(&mut self, secret: Secret) {
+        // It was declared, so there is one of its name.
+        let _ = self.config.vault.renew(secret);
     }
 
     /// Every socket on which the sandbox can be heard.

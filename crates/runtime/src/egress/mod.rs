@@ -16,23 +16,27 @@ mod gate;
 pub(crate) mod ports;
 mod prepare;
 mod publish;
+mod renew;
 pub(crate) mod secrets;
 
 pub(crate) use confined::no_more_forks;
 pub(crate) use gate::Gate;
 pub(crate) use prepare::{Prepared, prepare};
 pub(crate) use publish::Publisher;
+pub(crate) use renew::Renewals;
 
 use crate::causes::chain;
 use crate::run::unix_millis;
 use fumehood_audit::TaskLog;
-use fumehood_egress::record::{Intake, Taken};
+use fumehood_egress::record::{Intake, Renewed, Taken};
 use fumehood_model::event::{EgressDenied, Event};
 use fumehood_sys::poll::{self, Interest};
 use fumehood_sys::process;
+use fumehood_vault::secret::Secret;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 /// Packets taken from the gate before the loop looks at everything else again.
 const PACKETS_AT_ONCE: u32 = 64;
@@ -52,6 +56,7 @@ pub(crate) struct Wall<'a> {
     stage: Stage,
     tell: Tell<'a>,
     denied: BTreeMap<String, u64>,
+    renewals: Renewals,
     /// Why there is no network any more, if that is nobody's wish.
     fault: Option<String>,
 }
@@ -90,9 +95,9 @@ impl std::fmt::Debug for Wall<'_> {
 }
 
 impl<'a> Wall<'a> {
-    pub(crate) fn new(gate: Option<Gate>, tell: Tell<'a>) -> Self {
+    pub(crate) fn new(gate: Option<Gate>, renewals: Renewals, tell: Tell<'a>) -> Self {
         let stage = gate.map_or(Stage::Absent, |gate| Stage::Idle(Box::new(gate)));
-        Self { stage, tell, denied: BTreeMap::new(), fault: None }
+        Self { stage, tell, denied: BTreeMap::new(), renewals, fault: None }
     }
 
     /// Whether the gate is still to be made.
@@ -102,15 +107,40 @@ impl<'a> Wall<'a> {
 
     /// What has to be waited for.
     pub(crate) fn waits(&self) -> Vec<BorrowedFd<'_>> {
-        match &self.stage {
-            Stage::Absent | Stage::Shut => Vec::new(),
+        let mut waits: Vec<_> = match &self.stage {
+            Stage::Absent | Stage::Shut => return Vec::new(),
             Stage::Idle(gate) => gate.sockets().collect(),
             Stage::Open(open) => vec![open.intake.as_fd()],
+        };
+        waits.extend(self.renewals.waits());
+        waits
+    }
+
+    /// When it wants to go on, without anything having happened.
+    pub(crate) fn alarm(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Absent | Stage::Shut => None,
+            Stage::Idle(_) | Stage::Open(_) => self.renewals.alarm(),
+        }
+    }
+
+    /// Asks for newer values of secrets that end, and passes them on.
+    pub(crate) fn renew(&mut self) {
+        for secret in self.renewals.advance(Instant::now()) {
+            match &mut self.stage {
+                Stage::Absent | Stage::Shut => {}
+                Stage::Idle(gate) => gate.renew(secret),
+                Stage::Open(open) => open.renew(&secret),
+            }
         }
     }
 
     /// Goes on, once one of [`Wall::waits`] is ready.
     pub(crate) fn advance(&mut self, log: &mut TaskLog) {
+        self.renew();
+        if !self.is_heard() {
+            return;
+        }
         self.stage = match std::mem::replace(&mut self.stage, Stage::Shut) {
             Stage::Idle(gate) => match gate.open() {
                 Ok((intake, pidfd)) => Stage::Open(Open { intake, pidfd }),
@@ -147,6 +177,19 @@ impl<'a> Wall<'a> {
         }
         self.stage = Stage::Shut;
         Seen { denied: std::mem::take(&mut self.denied), fault: self.fault.take() }
+    }
+
+    /// Whether it was the sandbox or its gate, and not the command of a secret, that was waited for.
+    fn is_heard(&self) -> bool {
+        let sockets: Vec<_> = match &self.stage {
+            Stage::Absent | Stage::Shut => return false,
+            Stage::Open(_) => return true,
+            Stage::Idle(gate) => gate.sockets().map(|socket| (socket, Interest::Read)).collect(),
+        };
+        // Commands are rare: without one on its way it can only have been a socket.
+        self.renewals.waits().next().is_none()
+            || poll::wait(&sockets, Some(Duration::ZERO))
+                .is_ok_and(|found| found.iter().any(|waited| waited.ready))
     }
 
     fn see(&mut self, event: &Event) {
@@ -191,6 +234,17 @@ impl<'a> Wall<'a> {
 // === impl Open ===
 
 impl Open {
+    /// Gives the gate a newer value. One that does not arrive leaves the old one, until its end.
+    fn renew(&self, secret: &Secret) {
+        let Ok(value) = std::str::from_utf8(secret.expose()) else { return };
+        let renewed = Renewed {
+            name: secret.name().as_str().to_owned(),
+            value: Zeroizing::new(value.to_owned()),
+            expires_unix_millis: secret.expires_unix_millis(),
+        };
+        let _ = self.intake.renew(renewed);
+    }
+
     fn end(&self) {
         let _ = process::send_signal(self.pidfd.as_fd(), SIGKILL);
         let _ = process::reap(&self.pidfd);

@@ -1,6 +1,7 @@
 //! What a run with a network needs before it is launched: the values of its secrets, placeholders for them, an
 //! authority of its own where TLS is opened, and the files and variables that make its programs believe it.
 
+use super::renew::Renewals;
 use super::secrets::{self, NoSecret};
 use crate::run::{RunRequest, unix_millis};
 use fumehood_backend::MadeFile;
@@ -24,13 +25,14 @@ const JAVA_STORE: &str = "/run/fumehood/cacerts";
 pub(crate) struct Prepared {
     files: Vec<MadeFile>,
     config: Config,
+    renewals: Renewals,
 }
 
 // === impl Prepared ===
 
 impl Prepared {
-    pub(crate) fn parts(self) -> (Vec<MadeFile>, Config) {
-        (self.files, self.config)
+    pub(crate) fn parts(self) -> (Vec<MadeFile>, (Config, Renewals)) {
+        (self.files, (self.config, self.renewals))
     }
 }
 
@@ -55,7 +57,8 @@ pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Pr
     } else {
         None
     };
-    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault) }))
+    let renewals = Renewals::of(request.envelope.secrets(), &vault);
+    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault), renewals }))
 }
 
 /// The files that make programs believe `ca` in addition to what they believe, and their variables.

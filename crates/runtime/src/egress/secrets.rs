@@ -10,7 +10,7 @@ use fumehood_vault::secret::{Secret, SecretName};
 use fumehood_vault::source::{OUTPUT_LIMIT_BYTES, SecretSource as Source, SecretSpec};
 use fumehood_vault::vault::Vault;
 use std::io::{self, Read};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
@@ -64,7 +64,13 @@ pub(crate) fn read(declared: &Declared) -> Result<Secret, NoSecret> {
             fail(why, "run the command by hand; it has 30 s, no input, and prints the value alone")
         })?,
     };
-    let unusable = |why: String, remedy: &str| fail(why, remedy);
+    made(declared, given)
+}
+
+/// A secret of what its source gave.
+pub(crate) fn made(declared: &Declared, given: Zeroizing<Vec<u8>>) -> Result<Secret, NoSecret> {
+    let unusable =
+        |why: String, remedy: &str| NoSecret { name: declared.name.clone(), why, remedy: remedy.to_owned() };
     let name =
         SecretName::parse(&declared.name).map_err(|why| unusable(why.to_string(), "give it another name"))?;
     let spec = SecretSpec { name, source: source(&declared.source) };
@@ -80,30 +86,45 @@ fn source(source: &SecretSource) -> Source {
     }
 }
 
-/// What a command prints, which runs as the caller with the caller's environment.
-fn printed(line: &str) -> Result<Zeroizing<Vec<u8>>, String> {
+/// A command that gives a secret.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) child: Child,
+    pub(crate) output: ChildStdout,
+}
+
+/// Starts a command, as the caller, without input.
+pub(crate) fn start(line: &str) -> io::Result<Given> {
     let mut child = Command::new("/bin/sh")
         .args(["-c", line])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .spawn()
-        .map_err(|error| format!("`/bin/sh`: {error}"))?;
-    let output = child.stdout.take().ok_or("its output can not be read")?;
+        .spawn()?;
+    let output = child.stdout.take().ok_or(io::ErrorKind::NotFound)?;
+    Ok(Given { child, output })
+}
+
+/// What a command prints, which runs as the caller with the caller's environment.
+fn printed(line: &str) -> Result<Zeroizing<Vec<u8>>, String> {
+    let Given { mut child, output } = start(line).map_err(|error| format!("`/bin/sh`: {error}"))?;
     let bytes = timed(output, COMMAND_TIME);
     if bytes.is_err() {
         let _ = child.kill();
     }
     let status = child.wait().map_err(|error| error.to_string())?;
-    let bytes = bytes.map_err(|error| match error.kind() {
-        io::ErrorKind::TimedOut => "the command did not end within 30 s".to_owned(),
-        _ => format!("its output can not be read: {error}"),
+    let bytes = bytes.map_err(|error| {
+        if error.kind() == io::ErrorKind::TimedOut {
+            "the command did not end within 30 s".to_owned()
+        } else {
+            format!("its output can not be read: {error}")
+        }
     })?;
     if status.success() { Ok(bytes) } else { Err(format!("the command ended with {status}")) }
 }
 
 /// Reads until the end, or until the time is over.
-fn timed(output: std::process::ChildStdout, time: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
+fn timed(output: ChildStdout, time: Duration) -> io::Result<Zeroizing<Vec<u8>>> {
     use fumehood_sys::poll::{self, Interest};
     use std::os::fd::AsFd as _;
     let end = std::time::Instant::now() + time;
