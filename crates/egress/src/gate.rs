@@ -111,8 +111,9 @@ impl<R: Recorder> Gate<R> {
         for (id, live) in live {
             self.0.journal.leave(line::ended(id, &live.end("the run is over")));
         }
-        // There is nothing left to stop if this fails.
+        // There is nothing left to stop if this fails. Ends that others are telling just now count, too.
         let _ = self.0.journal.turn().await;
+        let _ = self.0.journal.settle().await;
     }
 
     /// What every refusal comes down to.

@@ -16,6 +16,8 @@ use tokio::time::timeout;
 
 /// Questions are short, also with all that EDNS adds.
 const MOST_QUESTION_BYTES: usize = 4096;
+/// Failures in a row, without a question in between.
+const MOST_FAILURES: usize = 1024;
 /// A connection on which nothing is asked is closed.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -23,10 +25,19 @@ const IDLE: Duration = Duration::from_secs(10);
 pub(crate) async fn serve_udp<R: Recorder>(gate: Gate<R>, socket: OwnedFd) -> io::Result<()> {
     let socket = packets(socket)?;
     let mut buffer = vec![0; MOST_QUESTION_BYTES];
+    let mut failed = 0;
     loop {
         let taken = socket.async_io(Interest::READABLE, || datagram::receive(socket.as_fd(), &mut buffer));
-        // Errors tell of earlier answers that could not be delivered.
-        let Ok(datagram) = taken.await else { continue };
+        // Errors tell of earlier answers that could not be delivered; one that stays is the socket's own.
+        let datagram = match taken.await {
+            Ok(datagram) => datagram,
+            Err(error) if failed >= MOST_FAILURES => return Err(error),
+            Err(_) => {
+                failed += 1;
+                continue;
+            }
+        };
+        failed = 0;
         let bytes = buffer.get(..datagram.length).unwrap_or_default();
         if datagram.truncated {
             continue;

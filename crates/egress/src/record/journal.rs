@@ -85,6 +85,11 @@ impl<R: Recorder> Journal<R> {
         Ok(())
     }
 
+    /// Returns once everything that was on its way is written: lines keep their order, and so does none.
+    pub(crate) async fn settle(&self) -> Result<(), Unrecorded> {
+        self.all(Vec::new(), Durability::Written).await
+    }
+
     /// Turns until the record fails.
     pub(crate) async fn turns(&self) {
         while self.turn().await.is_ok() {
