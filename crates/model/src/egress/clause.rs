@@ -133,6 +133,7 @@ impl Opened {
         self.range.contains(address) && self.ports.contains(port) && allowed
     }
 
+    /// Whether `self` opens all that `other` does.
     pub fn covers(&self, other: &Self) -> bool {
         self.range.covers(&other.range) && self.ports.covers(&other.ports)
     }
@@ -164,6 +165,7 @@ impl Resolution {
         self.hosts.matches(host) && self.range.contains(address) && allowed
     }
 
+    /// Whether `self` opens all that `other` does.
     pub fn covers(&self, other: &Self) -> bool {
         self.hosts.covers(&other.hosts) && self.range.covers(&other.range)
     }
@@ -172,6 +174,7 @@ impl Resolution {
 // === impl Counted ===
 
 impl Counted {
+    /// Everything that is counted.
     pub const ALL: [Self; 5] =
         [Self::BytesOut, Self::BytesIn, Self::Requests, Self::Connections, Self::PerMinute];
 

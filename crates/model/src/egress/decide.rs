@@ -1,11 +1,12 @@
 //! What is asked, and the answer: a permit, or a denial with a closed reason.
 
 use super::address::Internal;
+use super::binding::Binding;
 use super::clause::Counted;
 use super::host::Host;
 use super::identity::Identity;
 use super::path::{PathFlaw, UrlPath};
-use super::rule::{self, Binding};
+use super::rule;
 use super::table::RuleId;
 use std::borrow::Cow;
 use std::fmt;
@@ -127,6 +128,7 @@ pub enum Denial {
 // === impl Permit ===
 
 impl Permit<'_> {
+    /// Which line of the clause allowed it.
     pub fn rule(&self) -> RuleId {
         self.rule
     }

@@ -79,6 +79,7 @@ impl Name {
         Self::parse(&ascii)
     }
 
+    /// The name, in the spelling that is compared.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -198,6 +199,7 @@ impl Serialize for Host {
 // === impl Pattern ===
 
 impl Pattern {
+    /// Whether the host is one of these.
     pub fn matches(&self, host: &Host) -> bool {
         match (self, host) {
             (Self::Exactly(pattern), host) => pattern == host,

@@ -38,6 +38,7 @@ pub enum IdentityFlaw {
 // === impl Scheme ===
 
 impl Scheme {
+    /// The word used for it everywhere.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Https => "https",
@@ -87,6 +88,7 @@ impl Identity {
         Self::new(scheme, host, port).ok_or(IdentityFlaw::Port)
     }
 
+    /// The port, never 0.
     pub const fn port(&self) -> u16 {
         self.port
     }

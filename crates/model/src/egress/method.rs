@@ -17,6 +17,7 @@ impl Method {
         good.then(|| Self(text.into()))
     }
 
+    /// The method, as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

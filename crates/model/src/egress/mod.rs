@@ -15,6 +15,7 @@
 //! address, or a range or name was opened to it on purpose.
 
 pub mod address;
+mod binding;
 mod clause;
 mod decide;
 pub mod host;
@@ -29,6 +30,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use binding::is_secret_name;
+pub use binding::{Binding, Inject};
 pub use clause::{Authority, Ceiling, Counted, Egress, Opened, Publish, Reach, Resolution, Upstream};
 pub use decide::{Ask, Denial, Opening, Permit, Request};
 pub use host::{Host, Name, NameFlaw, Pattern};
@@ -36,8 +39,7 @@ pub use identity::{Identity, IdentityFlaw, Scheme};
 pub use method::Method;
 pub use path::{PathFlaw, PathPattern, UrlPath};
 pub use range::Range;
-pub(crate) use rule::is_secret_name;
-pub use rule::{Binding, Inject, Matter, Ports, Rule, RuleFlaw};
+pub use rule::{Matter, Ports, Rule, RuleFlaw};
 pub use table::{RuleId, Table};
 
 /// The name under which a rule can open a port of the host's own loopback. It has no other address.

@@ -87,6 +87,7 @@ impl UrlPath {
         self.sent.split_once('?').map_or(&self.sent, |(path, _)| path)
     }
 
+    /// What follows the first `?`, as it came.
     pub fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }
@@ -139,6 +140,7 @@ impl PathPattern {
         Self { segments: Vec::new(), below: true }
     }
 
+    /// Whether the path is one of these.
     pub fn matches(&self, path: &UrlPath) -> bool {
         let start = path.segments.get(..self.segments.len());
         start == Some(self.segments.as_slice()) && (self.below || path.segments.len() == self.segments.len())

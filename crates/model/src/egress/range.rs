@@ -44,6 +44,7 @@ impl Range {
         Ok(range)
     }
 
+    /// Whether the address is one of these.
     pub fn contains(&self, address: IpAddr) -> bool {
         let shift = |bits: u32| bits.saturating_sub(u32::from(self.prefix));
         match (self.network, super::address::plain(address)) {

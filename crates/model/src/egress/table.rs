@@ -41,6 +41,7 @@ struct Bucket {
 // === impl Table ===
 
 impl Table {
+    /// Makes the index.
     pub fn new(egress: Egress) -> Self {
         let mut table = Self { exact: HashMap::new(), below: HashMap::new(), egress };
         for (place, rule) in table.egress.rules.iter().enumerate() {
@@ -53,6 +54,7 @@ impl Table {
         table
     }
 
+    /// The clause that it was made of.
     pub fn egress(&self) -> &Egress {
         &self.egress
     }
