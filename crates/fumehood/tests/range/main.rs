@@ -38,6 +38,8 @@ mod cases;
 #[cfg(test)]
 mod daily;
 #[cfg(test)]
+mod flags;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 #[path = "../it/lab.rs"]
