@@ -5,7 +5,7 @@ use super::secrets::{self, NoSecret};
 use crate::run::{RunRequest, unix_millis};
 use fumehood_backend::MadeFile;
 use fumehood_egress::Config;
-use fumehood_egress::tls::{Ca, trust};
+use fumehood_egress::tls::{Ca, Servers, trust};
 use fumehood_model::egress::Rule;
 use fumehood_model::ending::Ending;
 use fumehood_model::envelope::Root;
@@ -55,7 +55,12 @@ pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Pr
     } else {
         None
     };
-    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault) }))
+    let servers = Servers::read(&egress.authorities).map_err(|fault| Ending::NotStarted {
+        step: "read the authorities of `--net-ca`".to_owned(),
+        why: fault.to_string(),
+        remedy: fault.remedy().to_owned(),
+    })?;
+    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault, servers) }))
 }
 
 /// The files that make programs believe `ca` in addition to what they believe, and their variables.
