@@ -5,7 +5,7 @@ use crate::http::{Forward, Place, Secrets};
 use crate::inbound::{Inbound, Protocols};
 use crate::tls::{Ca, Opener, Servers};
 use crate::wall::Wall;
-use fumehood_model::egress::{Authority, Identity, Scheme};
+use fumehood_model::egress::{Identity, Scheme};
 use fumehood_vault::vault::Vault;
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 /// Reads HTTP, in the clear and inside of TLS.
 #[derive(Debug)]
 pub(crate) struct Readers<W> {
-    authorities: Vec<Authority>,
+    servers: Rc<Servers>,
     opener: Option<Opener>,
     secrets: Rc<Secrets>,
     /// Made with the first connection, and kept: connections to servers are shared.
@@ -24,9 +24,10 @@ pub(crate) struct Readers<W> {
 
 impl<W: Wall> Readers<W> {
     /// Without an authority no TLS is opened.
-    pub(crate) fn new(authorities: Vec<Authority>, ca: Option<Ca>, vault: Vault) -> Self {
+    pub(crate) fn new(servers: Servers, ca: Option<Ca>, vault: Vault) -> Self {
         let opener = ca.map(|ca| Opener::new(Rc::new(ca)));
-        Self { authorities, opener, secrets: Rc::new(Secrets::new(vault)), forward: OnceCell::new() }
+        let secrets = Rc::new(Secrets::new(vault));
+        Self { servers: Rc::new(servers), opener, secrets, forward: OnceCell::new() }
     }
 
     /// The secrets, for who has newer values of them.
@@ -35,10 +36,7 @@ impl<W: Wall> Readers<W> {
     }
 
     fn forward(&self, wall: W) -> &Forward<W> {
-        self.forward.get_or_init(|| {
-            let servers = Servers::new(self.authorities.clone());
-            Forward::new(wall, servers, Rc::clone(&self.secrets))
-        })
+        self.forward.get_or_init(|| Forward::new(wall, Rc::clone(&self.servers), Rc::clone(&self.secrets)))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::readers::Readers;
 use crate::record::{Recorder, Renewed, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
-use crate::tls::Ca;
+use crate::tls::{Ca, Servers};
 use fumehood_model::egress::{Egress, Table};
 use fumehood_vault::vault::Vault;
 use std::io;
@@ -33,6 +33,8 @@ pub struct Config {
     /// The authority of this sandbox, where a rule opens TLS.
     pub ca: Option<Ca>,
     pub vault: Vault,
+    /// What is believed of servers, beside the host's own authorities.
+    pub servers: Servers,
     /// The host's own settings for names.
     pub resolv_conf: PathBuf,
     pub hosts: PathBuf,
@@ -51,8 +53,15 @@ pub enum RunError {
 
 impl Config {
     /// With the files that every program of this host reads.
-    pub fn new(egress: Egress, ca: Option<Ca>, vault: Vault) -> Self {
-        Self { egress, ca, vault, resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into() }
+    pub fn new(egress: Egress, ca: Option<Ca>, vault: Vault, servers: Servers) -> Self {
+        Self {
+            egress,
+            ca,
+            vault,
+            servers,
+            resolv_conf: "/etc/resolv.conf".into(),
+            hosts: "/etc/hosts".into(),
+        }
     }
 }
 
@@ -61,8 +70,8 @@ impl Config {
 ///
 /// Preconditions: the caller has one thread and no other runtime.
 pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
-    let Config { egress, ca, vault, resolv_conf, hosts } = config;
-    let readers = Readers::new(egress.authorities.clone(), ca, vault);
+    let Config { egress, ca, vault, servers, resolv_conf, hosts } = config;
+    let readers = Readers::new(servers, ca, vault);
     let secrets = readers.secrets();
     let renew = move |renewed| secrets.take_renewed(renewed);
     run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), (readers, renew))

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Head(HeadFlaw),
     Framing(&'static str),
     Broken(Broken),
+    /// The connection was of no more use, and nothing was sent over it.
+    NotSent(Broken),
     /// The server closed before it said anything.
     NoAnswer,
     /// The server wants to know the client by a certificate.
@@ -185,6 +187,7 @@ impl Fault {
             | Self::Head(_)
             | Self::Framing(_)
             | Self::Broken(_)
+            | Self::NotSent(_)
             | Self::NoAnswer
             | Self::ClientCertificate => StatusCode::BAD_GATEWAY,
         }
@@ -195,7 +198,7 @@ impl Fault {
             Self::Dial(_) => "not_reached",
             Self::Tls(_) => "not_certified",
             Self::Head(_) | Self::Framing(_) => "bad_answer",
-            Self::Broken(_) | Self::NoAnswer => "broken_off",
+            Self::Broken(_) | Self::NotSent(_) | Self::NoAnswer => "broken_off",
             Self::ClientCertificate => "client_certificate",
         }
     }
@@ -207,7 +210,7 @@ impl Fault {
             Self::Head(_) | Self::Framing(_) => {
                 "the server has to answer in HTTP that every reader takes in one way"
             }
-            Self::Broken(_) | Self::NoAnswer => "try again, or look at the server",
+            Self::Broken(_) | Self::NotSent(_) | Self::NoAnswer => "try again, or look at the server",
             Self::ClientCertificate => {
                 "a rule without method, path and secret lets the client show its own certificate"
             }
@@ -222,7 +225,7 @@ impl fmt::Display for Fault {
             Self::Tls(fault) => fault.fmt(f),
             Self::Head(flaw) => write!(f, "the server's answer is no HTTP: {flaw}"),
             Self::Framing(why) => write!(f, "the server's answer can not be read: {why}"),
-            Self::Broken(why) => why.fmt(f),
+            Self::Broken(why) | Self::NotSent(why) => why.fmt(f),
             Self::NoAnswer => f.write_str("the server closed the connection without an answer"),
             Self::ClientCertificate => {
                 f.write_str("the server asks for a certificate of the client, and this wall has none")

@@ -196,17 +196,40 @@ impl<W: Wall> Forward<W> {
         let first = turn.secrets.prepare(turn.cleared, ask, source).await?;
         let mut source = Whole { first, source };
         let mut ends = Ends { source: &mut source, client };
-        if let Some(link) = self.pool().take(&ask.identity, ask.http2).await {
-            let carried = self.over(turn, link, ask, &mut ends).await;
-            let again = matches!(&carried, Err(Failure::Fault(Fault::NoAnswer | Fault::Broken(_))))
-                && turn.tally.status.get().is_none()
-                && ask.can_be_sent_again();
-            if !again {
-                return carried;
-            }
+        let (link, is_used) = self.link(turn.cleared, ask.http2).await?;
+        let carried = self.over(turn, link, ask, &mut ends).await;
+        let again = match &carried {
+            Err(Failure::Fault(Fault::NotSent(_))) => true,
+            Err(Failure::Fault(Fault::NoAnswer | Fault::Broken(_))) => ask.can_be_sent_again(),
+            Ok(()) | Err(_) => false,
+        };
+        if !is_used || !again || turn.tally.status.get().is_some() {
+            return carried;
         }
         let link = self.connect(turn.cleared, ask.http2).await?;
         self.over(turn, link, ask, &mut ends).await
+    }
+
+    /// A connection to where something was cleared to, and whether it was used before.
+    async fn link(&self, cleared: &Cleared, http2: bool) -> Result<(Link, bool), Failure> {
+        let identity = cleared.identity();
+        if let Some(link) = self.pool().take(identity, http2).await {
+            return Ok((link, true));
+        }
+        if !http2 {
+            return Ok((self.connect(cleared, http2).await?, false));
+        }
+        // Requests that come together share what the first of them makes.
+        let first = self.pool().first(identity);
+        let held = first.lock().await;
+        if let Some(link) = self.pool().take(identity, http2).await {
+            return Ok((link, true));
+        }
+        if self.pool().speaks_one(identity) {
+            // Nothing can be shared: nobody needs to wait for anybody.
+            drop(held);
+        }
+        Ok((self.connect(cleared, http2).await?, false))
     }
 
     /// A new connection to where something was cleared to.
@@ -214,8 +237,10 @@ impl<W: Wall> Forward<W> {
         let dialled = self.wall().dial(cleared).await.map_err(|error| Failure::Fault(Fault::Dial(error)))?;
         let link = upstream::establish(self.servers(), cleared.identity(), dialled, http2).await;
         let link = link.map_err(Failure::Fault)?;
-        if let Link::Two(two) = &link {
-            self.pool().keep_two(cleared.identity(), two);
+        match &link {
+            Link::Two(two) => self.pool().keep_two(cleared.identity(), two),
+            Link::One(_) if http2 => self.pool().note_one(cleared.identity()),
+            Link::One(_) => {}
         }
         Ok(link)
     }
@@ -276,16 +301,17 @@ impl<W: Wall> Forward<W> {
         ask: &Ask,
         ends: &mut Ends<'_, S, C>,
     ) -> Result<(), Failure> {
-        match http2::send(two, ask).await {
-            Ok((mut sink, mut reply)) => {
-                converse(turn, &ask.method, (&mut *ends.source, &mut sink), (&mut reply, &mut *ends.client))
-                    .await
-            }
-            Err(broken) => {
-                self.pool().forget_twos(&ask.identity);
-                Err(Failure::Fault(Fault::Broken(broken)))
-            }
+        let (mut sink, mut reply) = http2::send(two, ask).await.map_err(|broken| {
+            self.pool().forget_twos(&ask.identity);
+            Failure::Fault(Fault::NotSent(broken))
+        })?;
+        let carried =
+            converse(turn, &ask.method, (&mut *ends.source, &mut sink), (&mut reply, &mut *ends.client))
+                .await;
+        if matches!(&carried, Err(Failure::Fault(Fault::Broken(broken))) if broken.ends_connection()) {
+            self.pool().forget_twos(&ask.identity);
         }
+        carried
     }
 }
 

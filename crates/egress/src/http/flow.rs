@@ -132,6 +132,17 @@ async fn next(
 
 // === impl Broken ===
 
+impl Broken {
+    /// Whether more than one stream of an HTTP/2 connection is over.
+    pub(crate) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Closed | Self::Io(_) => true,
+            Self::Http2(error) => error.is_io() || error.is_go_away(),
+            Self::Malformed(_) | Self::Silent => false,
+        }
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -57,7 +57,7 @@ pub struct Forward<W>(Rc<Parts<W>>);
 
 struct Parts<W> {
     wall: W,
-    servers: Servers,
+    servers: Rc<Servers>,
     secrets: Rc<Secrets>,
     pool: Pool,
 }
@@ -65,7 +65,7 @@ struct Parts<W> {
 // === impl Forward ===
 
 impl<W: Wall> Forward<W> {
-    pub fn new(wall: W, servers: Servers, secrets: Rc<Secrets>) -> Self {
+    pub fn new(wall: W, servers: Rc<Servers>, secrets: Rc<Secrets>) -> Self {
         Self(Rc::new(Parts { wall, servers, secrets, pool: Pool::default() }))
     }
 

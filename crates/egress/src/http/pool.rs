@@ -7,8 +7,9 @@ use super::limits;
 use super::upstream::{Link, One, Two};
 use fumehood_model::egress::Identity;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,10 @@ struct Shelf {
     ones: VecDeque<Kept<Box<One>>>,
     twos: VecDeque<Kept<Two>>,
     is_swept: bool,
+    /// Who is the first to connect, while somebody is.
+    firsts: HashMap<Identity, Weak<Mutex<()>>>,
+    /// Who was offered HTTP/2 and took HTTP/1, the latest last.
+    ones_only: VecDeque<Identity>,
 }
 
 #[derive(Debug)]
@@ -44,6 +49,33 @@ impl Pool {
                 return Some(Link::One(one));
             }
         }
+    }
+
+    /// What those hold, one after the other, who are about to connect to the same place.
+    pub(crate) fn first(&self, identity: &Identity) -> Rc<Mutex<()>> {
+        let mut shelf = self.0.borrow_mut();
+        shelf.firsts.retain(|_, first| first.strong_count() > 0);
+        if let Some(first) = shelf.firsts.get(identity).and_then(Weak::upgrade) {
+            return first;
+        }
+        let first = Rc::default();
+        shelf.firsts.insert(identity.clone(), Rc::downgrade(&first));
+        first
+    }
+
+    /// Remembers that a server was offered HTTP/2 and took HTTP/1.
+    pub(crate) fn note_one(&self, identity: &Identity) {
+        let mut shelf = self.0.borrow_mut();
+        if !shelf.ones_only.contains(identity) {
+            shelf.ones_only.push_back(identity.clone());
+            if shelf.ones_only.len() > limits::IDLE_CONNECTIONS {
+                shelf.ones_only.pop_front();
+            }
+        }
+    }
+
+    pub(crate) fn speaks_one(&self, identity: &Identity) -> bool {
+        self.0.borrow().ones_only.contains(identity)
     }
 
     fn two(&self, identity: &Identity) -> Option<Two> {

@@ -2,7 +2,7 @@
 //! host of the sandbox believes, or by one that the envelope names for it.
 
 use crate::http::limits;
-use fumehood_model::egress::{Authority, Host, Identity};
+use fumehood_model::egress::{Authority, Host, Identity, Pattern};
 use rustls::client::{ClientConfig, ResolvesClientCert, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -21,9 +21,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Which certificates are believed of servers. The host's authorities are read once, when first needed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Servers {
-    authorities: Vec<Authority>,
+    /// For which hosts, and what.
+    authorities: Vec<(Pattern, RootCertStore)>,
     system: OnceCell<Result<RootCertStore, String>>,
     configs: RefCell<HashMap<Case, Arc<ClientConfig>>>,
     asked: Arc<Asked>,
@@ -68,17 +69,13 @@ struct Asked(AtomicU64);
 // === impl Servers ===
 
 impl Servers {
-    pub fn new(authorities: Vec<Authority>) -> Self {
-        Self { authorities, system: OnceCell::new(), configs: RefCell::default(), asked: Arc::default() }
-    }
-
-    /// Reads the host's authorities now, for a process that is about to lose sight of its files.
-    pub fn read_ahead(&self) -> Result<(), TlsFault> {
-        self.system()?;
-        for place in 0..self.authorities.len() {
-            self.config(vec![place], Offer::Http1And2)?;
-        }
-        Ok(())
+    /// Reads the files of further authorities. For a process that still sees them.
+    ///
+    /// # Errors
+    /// A file can not be read, or has no certificate in it.
+    pub fn read(authorities: &[Authority]) -> Result<Self, TlsFault> {
+        let read = authorities.iter().map(|authority| Ok((authority.hosts.clone(), read_file(authority)?)));
+        Ok(Self { authorities: read.collect::<Result<_, TlsFault>>()?, ..Self::default() })
     }
 
     pub(crate) async fn connect(
@@ -88,7 +85,7 @@ impl Servers {
         offer: Offer,
     ) -> Result<Certified, TlsFault> {
         let own = self.authorities.iter().enumerate();
-        let own = own.filter(|(_, authority)| authority.hosts.matches(&identity.host));
+        let own = own.filter(|(_, (hosts, _))| hosts.matches(&identity.host));
         let config = self.config(own.map(|(place, _)| place).collect(), offer)?;
         let name = server_name(&identity.host)?;
         let mut asked_for_certificate = false;
@@ -129,8 +126,8 @@ impl Servers {
             return Ok(Arc::clone(config));
         }
         let mut roots = RootCertStore::empty();
-        for authority in key.0.iter().filter_map(|place| self.authorities.get(*place)) {
-            add_file(&mut roots, authority)?;
+        for (_, own) in key.0.iter().filter_map(|place| self.authorities.get(*place)) {
+            roots.extend(own.roots.iter().cloned());
         }
         match self.system() {
             Ok(system) => roots.extend(system.roots.iter().cloned()),
@@ -157,15 +154,16 @@ impl Servers {
     }
 }
 
-fn add_file(roots: &mut RootCertStore, authority: &Authority) -> Result<(), TlsFault> {
+fn read_file(authority: &Authority) -> Result<RootCertStore, TlsFault> {
     let file = authority.file.display();
     let failed = |why: &dyn fmt::Display| TlsFault::Authorities(format!("`{file}`: {why}"));
+    let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_file_iter(&authority.file).map_err(|error| failed(&error))?;
     for certificate in certificates {
         let certificate = certificate.map_err(|error| failed(&error))?;
         roots.add(certificate).map_err(|error| failed(&error))?;
     }
-    if roots.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(()) }
+    if roots.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(roots) }
 }
 
 fn server_name(host: &Host) -> Result<ServerName<'static>, TlsFault> {
@@ -189,9 +187,11 @@ fn fault(error: std::io::Error, asked: bool) -> TlsFault {
 // === impl TlsFault ===
 
 impl TlsFault {
-    pub(crate) const fn remedy(&self) -> &'static str {
+    pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::Authorities(_) => "install the host's certificate authorities (`ca-certificates`)",
+            Self::Authorities(_) => {
+                "install the host's certificate authorities (`ca-certificates`), or name a file in PEM that can be read"
+            }
             Self::Certificate(_) => {
                 "the server needs a certificate that this host believes; `--net-ca HOST=FILE` names a further authority"
             }

@@ -6,7 +6,7 @@ use super::secrets::{self, NoSecret};
 use crate::run::{RunRequest, unix_millis};
 use fumehood_backend::MadeFile;
 use fumehood_egress::Config;
-use fumehood_egress::tls::{Ca, trust};
+use fumehood_egress::tls::{Ca, Servers, trust};
 use fumehood_model::egress::Rule;
 use fumehood_model::ending::Ending;
 use fumehood_model::envelope::Root;
@@ -57,8 +57,13 @@ pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Pr
     } else {
         None
     };
+    let servers = Servers::read(&egress.authorities).map_err(|fault| Ending::NotStarted {
+        step: "read the authorities of `--upstream-ca`".to_owned(),
+        why: fault.to_string(),
+        remedy: fault.remedy().to_owned(),
+    })?;
     let renewals = Renewals::of(request.envelope.secrets(), &vault);
-    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault), renewals }))
+    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault, servers), renewals }))
 }
 
 /// The files that make programs believe `ca` in addition to what they believe, and their variables.

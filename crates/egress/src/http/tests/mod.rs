@@ -195,7 +195,7 @@ async fn play<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, script: Script, 
 
 /// A client's end of a connection that is served.
 pub(super) async fn client(wall: &Fake, place: Place) -> TcpStream {
-    let forward = Forward::new(wall.clone(), Servers::new(Vec::new()), Rc::default());
+    let forward = Forward::new(wall.clone(), Rc::default(), Rc::default());
     client_of(&forward, place).await
 }
 

@@ -66,7 +66,7 @@ impl Stand {
     ) -> Self {
         let wall = Fake::new(rules, server);
         let inside = Rc::new(Ca::make("test", SystemTime::now()).unwrap());
-        let forward = Forward::new(wall.clone(), Servers::new(authorities), secrets);
+        let forward = Forward::new(wall.clone(), Rc::new(Servers::read(&authorities).unwrap()), secrets);
         Self { forward, wall, opener: Opener::new(Rc::clone(&inside)), inside }
     }
 
@@ -206,6 +206,26 @@ fn a_stream_of_http2_goes_both_ways_at_once_and_keeps_its_trailers() {
         up.send_data(Bytes::from("reset"), false).unwrap();
         assert!(down.data().await.unwrap().is_err());
         assert_eq!(stand.wall.dialled(), 1);
+    });
+}
+
+#[test]
+fn streams_that_come_together_share_a_connection() {
+    run(async {
+        let outside = Outside::new();
+        let stand = Stand::new(echo(outside.config(HOST, &["h2"])).await, vec![outside.authority()]);
+        let mut send = stand.http2().await;
+        let mut responses = Vec::new();
+        for _ in 0..50 {
+            let request = request(Method::GET, "https://api.example.com/v1/x");
+            responses.push(send.send_request(request, true).unwrap().0);
+            send = send.ready().await.unwrap();
+        }
+        for response in responses {
+            assert_eq!(response.await.unwrap().status(), 200);
+        }
+        assert_eq!(stand.wall.dialled(), 1);
+        assert_eq!(stand.wall.lines(100).await.len(), 100);
     });
 }
 
