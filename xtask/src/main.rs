@@ -9,6 +9,7 @@
 
 mod bench;
 mod conformance;
+mod egress;
 mod engine;
 mod fuzz;
 mod measure;
@@ -26,6 +27,7 @@ Usage: cargo xtask COMMAND
 
   tidy          tiers, budgets, names, documentation and stray names in the tree
   bench         whole-process start, side by side with bwrap, crun, runc and a plain fork and exec
+    egress        the egress wall: start, streams, requests, decisions, memory
     engine        engine-only figures, from the benchmark in backend-native
     memory        mean memory of idle sandboxes
     workspace     start under a large copy-on-write workspace, beside an empty one
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
         // How `bench` starts itself again as each caller.
         ["bench", "as-root", folder] => bench::as_root(folder.as_ref()),
         ["bench", "as-user", folder] => bench::as_user(folder.as_ref()),
+        ["bench", "egress"] => egress::judge(),
+        // How `bench egress` starts itself again in its network.
+        ["bench", "egress-within", folder] => egress::within(folder.as_ref()),
         ["bench", "engine"] => engine::judge(),
         ["bench", "memory"] => memory::idle(),
         ["bench", "workspace"] => workspace::large_beside_empty(),
@@ -68,13 +73,14 @@ fn full() -> run::Done {
     let mut tests = run::cargo(&["test", "--workspace", "--locked"]);
     tests.env("FUMEHOOD_TEST_FULL", "1");
     run::must(&mut tests)?;
-    let steps: [fn() -> run::Done; 7] = [
+    let steps: [fn() -> run::Done; 8] = [
         conformance::write,
         || fuzz::smoke("60"),
         size::check,
         bench::whole_process,
         engine::judge,
         memory::idle,
+        egress::judge,
         workspace::large_beside_empty,
     ];
     let missed: Vec<String> =

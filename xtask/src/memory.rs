@@ -64,7 +64,7 @@ fn shares(children: &[Child]) -> Result<u64, Box<dyn Error>> {
 }
 
 /// The processes beneath a process.
-fn beneath(pid: u32) -> Result<Vec<u32>, Box<dyn Error>> {
+pub(crate) fn beneath(pid: u32) -> Result<Vec<u32>, Box<dyn Error>> {
     let mut found = Vec::new();
     // Nobody is beneath what has ended.
     let Ok(children) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else {
@@ -88,7 +88,7 @@ fn available() -> Result<u64, Box<dyn Error>> {
     field("/proc/meminfo", "MemAvailable:")
 }
 
-fn field(file: &str, name: &str) -> Result<u64, Box<dyn Error>> {
+pub(crate) fn field(file: &str, name: &str) -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string(file)?;
     let value =
         text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok());
