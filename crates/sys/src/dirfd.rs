@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// An open directory.
 #[derive(Debug)]
@@ -44,6 +44,9 @@ struct OpenHow {
 /// Beneath the handle, through no link of any kind, and into no other mount.
 const RESOLVE: u64 =
     libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_XDEV;
+
+/// Through links, each of which is taken as if the handle were the root; magic ones lead anywhere.
+const RESOLVE_AS_ROOT: u64 = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
 
 /// The kernel asks for another try when a rename ran beside the lookup; a guest could keep that up.
 const LOOKUP_TRIES: u32 = 64;
@@ -72,6 +75,22 @@ impl DirHandle {
     /// when the object on the handle is not a regular file.
     pub fn read(&self, path: &Path) -> io::Result<(FileHandle, Stat)> {
         self.regular(path, libc::O_RDONLY)
+    }
+
+    /// Opens a regular file as a process would for whom this directory is the root: links are followed, and
+    /// none leads out. Also tells where the file stands in the end, below this directory.
+    ///
+    /// It never waits, and answers `InvalidInput` when the object is not a regular file.
+    pub fn read_as_root(&self, path: &Path) -> io::Result<(FileHandle, PathBuf)> {
+        let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = FileHandle(File::from(self.resolve_by(path, flags, (0, RESOLVE_AS_ROOT))?));
+        if file.stat()?.kind != Kind::File {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let place = |fd: RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        let (top, whole) = (place(self.raw())?, place(file.raw())?);
+        let below = whole.strip_prefix(top).map_err(|_elsewhere| io::ErrorKind::NotFound)?;
+        Ok((file, below.to_owned()))
     }
 
     /// As [`DirHandle::read`], to write in place too.
@@ -107,8 +126,17 @@ impl DirHandle {
     }
 
     fn resolve(&self, path: &Path, flags: libc::c_int, mode: u64) -> io::Result<OwnedFd> {
+        self.resolve_by(path, flags, (mode, RESOLVE))
+    }
+
+    fn resolve_by(
+        &self,
+        path: &Path,
+        flags: libc::c_int,
+        (mode, resolve): (u64, u64),
+    ) -> io::Result<OwnedFd> {
         let text = relative(path)?;
-        let how = OpenHow { flags: flag_bits(flags | libc::O_CLOEXEC), mode, resolve: RESOLVE };
+        let how = OpenHow { flags: flag_bits(flags | libc::O_CLOEXEC), mode, resolve };
         let mut tries = 0;
         loop {
             match openat2(self.raw(), &text, &how) {

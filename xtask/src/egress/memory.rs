@@ -28,7 +28,11 @@ pub(super) fn measure(place: &Place, figures: &mut Figures) -> Done {
             "idle_connections",
             json!({"side": name, "connections": CONNECTIONS, "one_mib": one, "gate_pss_mib": all}),
         );
-        figures.hold(&format!("memory of {CONNECTIONS} idle connections, {name}, MiB"), all, Bound::Most(MOST_MIB));
+        figures.hold(
+            &format!("memory of {CONNECTIONS} idle connections, {name}, MiB"),
+            all,
+            Bound::Most(MOST_MIB),
+        );
     }
     for (name, rule, ca) in [("tunnel", TUNNEL, SERVERS_CA), ("opened", OPENED, OWN_CA)] {
         for (kind, bytes, pause_us) in [("long", "4000000000", "0"), ("slow_reader", "60000000", "20000")] {

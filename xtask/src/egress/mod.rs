@@ -39,10 +39,7 @@ pub(crate) fn judge() -> Done {
     let load = fumehood.with_file_name("examples").join("load");
     for (from, name) in [(fumehood, "fumehood"), (load, "load"), (std::env::current_exe()?, "xtask")] {
         std::fs::copy(&from, folder.0.join(name))?;
-        std::fs::set_permissions(
-            folder.0.join(name),
-            std::os::unix::fs::PermissionsExt::from_mode(0o755),
-        )?;
+        std::fs::set_permissions(folder.0.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     }
     let decided = decide();
     let mut within = Command::new("unshare");

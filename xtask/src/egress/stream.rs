@@ -35,7 +35,8 @@ pub(super) fn measure(place: &Place, figures: &mut Figures) -> Done {
         sides.push((name, tls(place.beside(), ca, &format!("127.0.0.1:{port}"))));
     }
     let rates = compare(figures, "stream_tls", sides)?;
-    let rate = |wanted: &str| rates.iter().find(|(name, _)| *name == wanted).map_or(f64::NAN, |(_, rate)| *rate);
+    let rate =
+        |wanted: &str| rates.iter().find(|(name, _)| *name == wanted).map_or(f64::NAN, |(_, rate)| *rate);
     figures.hold("tunnelled TLS, of direct", rate("fumehood") / rate("direct"), Bound::Least(0.5));
     for peer in ["squid", "tinyproxy"] {
         figures.hold(&format!("tunnelled TLS, of {peer}"), rate("fumehood") / rate(peer), Bound::Least(0.8));
@@ -44,10 +45,8 @@ pub(super) fn measure(place: &Place, figures: &mut Figures) -> Done {
         command.args(["bytes", BYTES]);
         command
     };
-    let sides = vec![
-        ("direct", plain(place.beside())),
-        ("fumehood", plain(place.inside("api.example.com:9000"))),
-    ];
+    let sides =
+        vec![("direct", plain(place.beside())), ("fumehood", plain(place.inside("api.example.com:9000")))];
     let rates = compare(figures, "stream_bytes", sides)?;
     if let [(_, direct), (_, ours)] = rates.as_slice() {
         run::say(&format!("egress: plain bytes, of direct: {:.2}", ours / direct));
@@ -90,7 +89,9 @@ fn squid(place: &Place) -> Result<Command, Box<dyn std::error::Error>> {
 
 fn tinyproxy(place: &Place) -> Result<Command, Box<dyn std::error::Error>> {
     let file = place.folder().join("tinyproxy.conf");
-    let text = format!("Port {TINYPROXY}\nListen 127.0.0.1\nTimeout 600\nMaxClients 100\nLogLevel Critical\nConnectPort 443\n");
+    let text = format!(
+        "Port {TINYPROXY}\nListen 127.0.0.1\nTimeout 600\nMaxClients 100\nLogLevel Critical\nConnectPort 443\n"
+    );
     std::fs::write(&file, text)?;
     let mut command = Command::new("tinyproxy");
     command.arg("-d").arg("-c").arg(file);

@@ -37,7 +37,8 @@ impl To {
             None => TcpStream::connect((HOST, 443)).expect("a connection"),
             Some(proxy) => {
                 let mut stream = TcpStream::connect(proxy).expect("a connection to the proxy");
-                write!(stream, "CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n").expect("a question");
+                write!(stream, "CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n")
+                    .expect("a question");
                 let mut answer = Vec::new();
                 while !answer.ends_with(b"\r\n\r\n") {
                     let mut byte = [0];
@@ -83,10 +84,14 @@ pub(super) fn get(to: &To, connections: u64, lasting: Duration) {
         times.extend(own);
     }
     times.sort_unstable();
-    let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default().as_secs_f64() * 1e3;
+    let at =
+        |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default().as_secs_f64() * 1e3;
     println!(
         "{{\"requests\":{},\"per_second\":{each_second:.0},\"p50_ms\":{:.3},\"p90_ms\":{:.3},\"seconds\":{:.2}}}",
-        times.len(), at(50), at(90), started.elapsed().as_secs_f64()
+        times.len(),
+        at(50),
+        at(90),
+        started.elapsed().as_secs_f64()
     );
 }
 
@@ -124,7 +129,8 @@ pub(super) fn hold(to: &To, connections: u64) {
 }
 
 fn ask(tls: &mut Tls) {
-    tls.write_all(b"GET /v1/items HTTP/1.1\r\nHost: api.example.com\r\nAccept: */*\r\n\r\n").expect("a question");
+    tls.write_all(b"GET /v1/items HTTP/1.1\r\nHost: api.example.com\r\nAccept: */*\r\n\r\n")
+        .expect("a question");
     let mut body = head(tls);
     let mut rest = [0; 64];
     while body < 27 {

@@ -59,7 +59,8 @@ fn requests(mut stream: impl Read + Write) -> io::Result<()> {
             continue;
         }
         let path = head[..length].split(|byte| *byte == b' ').nth(1).unwrap_or_default();
-        let wanted = path.strip_prefix(b"/stream/").and_then(|bytes| str::from_utf8(bytes).ok()?.parse().ok());
+        let wanted =
+            path.strip_prefix(b"/stream/").and_then(|bytes| str::from_utf8(bytes).ok()?.parse().ok());
         match wanted {
             Some(bytes) => {
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {bytes}\r\n\r\n")?;

@@ -15,6 +15,7 @@ mod tests;
 pub(crate) use resolve::SystemLookup;
 
 use crate::wall::{DialError, Dialled};
+use fumehood_model::egress::address::bare;
 use fumehood_model::egress::{Denial, Host, Identity, Name, Permit, RuleId, Table};
 use std::fmt;
 use std::future::Future;
@@ -140,7 +141,7 @@ impl Dialler {
         };
         let mut refused = None;
         good.retain(|address| {
-            let ours = own.iter().any(|own| own.to_canonical() == *address);
+            let ours = own.iter().any(|own| bare(*own) == bare(*address));
             if ours {
                 refused.get_or_insert(*address);
             }

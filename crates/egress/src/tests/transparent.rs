@@ -182,7 +182,8 @@ fn internal_addresses_are_dropped_and_refused() {
     Lab::run(&["mixed.example.com:22", "inside.example.com:22", "own.example.com:22"], async |lab| {
         lab.world.name("mixed.example.com", &["10.0.0.1", "::1", SERVER]);
         lab.world.name("inside.example.com", &["169.254.169.254", "::ffff:10.0.0.1"]);
-        lab.world.name("own.example.com", &["203.0.113.99"]);
+        // The second leads to the first, where there is a translator on the way.
+        lab.world.name("own.example.com", &["203.0.113.99", "64:ff9b::cb00:7163"]);
         lab.world.own("203.0.113.99");
         lab.world.echo("203.0.113.7:22", "banner").await;
         let mut client = lab.dial_name("mixed.example.com", 22).await;

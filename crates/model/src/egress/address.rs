@@ -124,6 +124,14 @@ pub fn plain(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
+/// The address that it leads to in the end: the IPv4 one inside, where there is one.
+pub fn bare(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(wrapping) => wrapped_v4(wrapping).map_or(address, IpAddr::V4),
+    }
+}
+
 fn internal_v4(address: Ipv4Addr) -> Option<Internal> {
     if METADATA_V4.contains(&address) {
         return Some(Internal::Metadata);

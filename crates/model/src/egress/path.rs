@@ -10,6 +10,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlPath {
     segments: Vec<Vec<u8>>,
+    /// The same for servers to whom an encoded slash is a character and no separator.
+    whole: Vec<Vec<u8>>,
     query: Option<String>,
     /// What to send on: the path as it came, or resolved where it had dot segments.
     sent: String,
@@ -35,6 +37,7 @@ pub enum PathFlaw {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     segments: Vec<Vec<u8>>,
+    whole: Vec<Vec<u8>>,
     /// Whether everything below counts too (`/**`).
     below: bool,
 }
@@ -64,17 +67,15 @@ impl UrlPath {
         }
         let ambiguous = ambiguity(&decoded).then_some(PathFlaw::Ambiguous);
         let has_dots = decoded.iter().any(|segment| is_dots(segment));
-        let split: Vec<Vec<u8>> = decoded
-            .into_iter()
-            .flat_map(|segment| segment.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>())
-            .collect();
-        let segments = resolve(split)?;
+        let segments = resolve(split(&decoded, |_| true))?;
+        // Where it can not be read this way, it has dots beside encoded slashes, which is ambiguous anyhow.
+        let whole = resolve(split(&decoded, is_scoped)).unwrap_or_else(|_| segments.clone());
         let resolved = if has_dots { resolve_raw(&raw) } else { path.to_owned() };
         let sent = match &query {
             Some(query) => format!("{resolved}?{query}"),
             None => resolved,
         };
-        Ok(Self { segments, query, sent, ambiguous })
+        Ok(Self { segments, whole, query, sent, ambiguous })
     }
 
     /// The target to send on, in origin form.
@@ -107,6 +108,11 @@ impl UrlPath {
     pub(super) fn segments(&self) -> &[Vec<u8>] {
         &self.segments
     }
+
+    /// Whether every server parts it at the same places.
+    pub(super) fn is_parted_alike(&self) -> bool {
+        self.segments == self.whole
+    }
 }
 
 // === impl PathPattern ===
@@ -128,29 +134,35 @@ impl PathPattern {
         if path.ambiguous.is_some() || path.sent() != front {
             return Err("write the path without dot segments and encoded slashes");
         }
-        let mut segments = path.segments;
-        if below && segments.last().is_some_and(Vec::is_empty) {
-            segments.pop();
+        let UrlPath { mut segments, mut whole, .. } = path;
+        for reading in [&mut segments, &mut whole] {
+            if below && reading.last().is_some_and(Vec::is_empty) {
+                reading.pop();
+            }
         }
-        Ok(Self { segments, below })
+        Ok(Self { segments, whole, below })
     }
 
     /// Everything.
     pub const fn any() -> Self {
-        Self { segments: Vec::new(), below: true }
+        Self { segments: Vec::new(), whole: Vec::new(), below: true }
     }
 
-    /// Whether the path is one of these.
+    /// Whether the path is one of these, to every server that reads it.
     pub fn matches(&self, path: &UrlPath) -> bool {
-        let start = path.segments.get(..self.segments.len());
-        start == Some(self.segments.as_slice()) && (self.below || path.segments.len() == self.segments.len())
+        self.reaches([&path.segments, &path.whole], false)
     }
 
     /// Whether every path of `other` is one of `self`'s.
     pub fn covers(&self, other: &Self) -> bool {
-        let start = other.segments.get(..self.segments.len());
-        start == Some(self.segments.as_slice())
-            && (self.below || (!other.below && other.segments.len() == self.segments.len()))
+        self.reaches([&other.segments, &other.whole], other.below)
+    }
+
+    fn reaches(&self, readings: [&Vec<Vec<u8>>; 2], below: bool) -> bool {
+        [&self.segments, &self.whole].into_iter().zip(readings).all(|(own, other)| {
+            let is_exact = !below && other.len() == own.len();
+            other.starts_with(own) && (self.below || is_exact)
+        })
     }
 
     /// Whether it says nothing at all.
@@ -165,7 +177,7 @@ impl PathPattern {
 
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for segment in &self.segments {
+        for segment in &self.whole {
             f.write_str("/")?;
             for byte in segment {
                 match byte {
@@ -214,6 +226,20 @@ fn decode(segment: &str) -> Result<Vec<u8>, PathFlaw> {
     Ok(out)
 }
 
+/// Segments, parted at their encoded slashes where `parts` says so.
+fn split(segments: &[Vec<u8>], parts: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+    let pieces = segments.iter().flat_map(|segment| {
+        let parted = parts(segment);
+        segment.split(move |byte| parted && *byte == b'/')
+    });
+    pieces.map(<[u8]>::to_vec).collect()
+}
+
+/// npm writes the name of a scoped package as one segment, and its registries take it for two.
+fn is_scoped(segment: &[u8]) -> bool {
+    segment.starts_with(b"@")
+}
+
 fn is_dots(segment: &[u8]) -> bool {
     matches!(segment, b"." | b"..")
 }
@@ -236,7 +262,7 @@ fn ambiguity(segments: &[Vec<u8>]) -> bool {
 }
 
 /// What a path must not hold once it was decoded: a second reader would decode it again.
-const ESCAPES: [&[u8]; 3] = [b"%2e", b"%2f", b"%5c"];
+const ESCAPES: [&[u8]; 4] = [b"%2e", b"%2f", b"%5c", b"%25"];
 
 fn resolve(segments: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, PathFlaw> {
     let last = segments.len().saturating_sub(1);

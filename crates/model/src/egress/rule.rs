@@ -203,6 +203,11 @@ impl Matter {
         }
     }
 
+    /// Whether bytes may pass that nobody reads.
+    pub(super) fn passes_unread(&self) -> bool {
+        matches!(self, Self::Tcp | Self::Tls)
+    }
+
     /// Whether it looks at the path, so that a path that is read in different ways is no good.
     pub(super) fn is_bound_to_path(&self) -> bool {
         match self {
@@ -256,7 +261,7 @@ impl Matter {
                 scheme == of && methods && path.covers(below)
             }
             (Self::Requests { scheme, methods: None, path }, Self::Git { scheme: of, repository, .. }) => {
-                scheme == of && path.covers(&below(repository))
+                scheme == of && spellings(repository).iter().all(|one| path.covers(one))
             }
             (
                 Self::Git { scheme, repository, write },
@@ -270,6 +275,9 @@ impl Matter {
 /// The four requests that git's smart HTTP protocol makes of a repository.
 fn git_allows(repository: &PathPattern, write: bool, method: &str, path: &UrlPath) -> bool {
     let base = repository.segments();
+    if !path.is_parted_alike() {
+        return false;
+    }
     let Some(rest) = path.segments().strip_prefix(base).or_else(|| with_suffix(base, path)) else {
         return false;
     };
@@ -296,8 +304,14 @@ fn with_suffix<'a>(base: &[Vec<u8>], path: &'a UrlPath) -> Option<&'a [Vec<u8>]>
     same.then_some(rest)
 }
 
-fn below(path: &PathPattern) -> PathPattern {
-    PathPattern::parse(&format!("{path}/**")).unwrap_or_else(|_| PathPattern::any())
+/// Everything below a repository, under each name that [`with_suffix`] takes for its own.
+fn spellings(repository: &PathPattern) -> Vec<PathPattern> {
+    let text = repository.to_string();
+    let bare = text.strip_suffix(".git").map(str::to_owned);
+    let names = [Some(format!("{text}.git")), bare, Some(text)];
+    let below =
+        |name: String| PathPattern::parse(&format!("{name}/**")).unwrap_or_else(|_| PathPattern::any());
+    names.into_iter().flatten().map(below).collect()
 }
 
 // === impl RuleFlaw ===
@@ -480,9 +494,13 @@ fn bad_host(text: &str, why: Option<NameFlaw>) -> RuleFlaw {
     )
 }
 
-/// Whether anybody can register a name directly below.
+/// Whether names directly below are anybody's: it is a public suffix, or all that stands below it is one
+/// (`*.ck`, and such as `*.compute.amazonaws.com`, are lines of the list of suffixes).
 fn is_public_suffix(name: &str) -> bool {
-    psl::suffix(name.as_bytes()).is_none_or(|suffix| suffix.as_bytes() == name.as_bytes())
+    let is_suffix =
+        |name: &str| psl::suffix(name.as_bytes()).is_none_or(|suffix| suffix.as_bytes() == name.as_bytes());
+    // A label that no exception of the list can have, for it is too long to be registered.
+    is_suffix(name) || is_suffix(&format!("{}.{name}", "x".repeat(63)))
 }
 
 /// What a rule with a secret is about: requests, over TLS.

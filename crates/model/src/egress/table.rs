@@ -99,7 +99,7 @@ impl Table {
             let allows = rule.ports.contains(identity.port())
                 && rule.speaks(identity.scheme)
                 && match request {
-                    None => !rule.needs_inside(),
+                    None => rule.matter.passes_unread(),
                     Some(_)
                         if rule.matter.is_bound_to_path()
                             && path.is_some_and(|path| path.ambiguous().is_some()) =>

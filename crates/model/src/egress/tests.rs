@@ -265,7 +265,9 @@ fn internal_addresses_are_dropped_or_refused() {
     }
     assert_eq!(reach(&["10.1.2.3", "203.0.113.7"]), Ok(vec!["203.0.113.7".parse().unwrap()]));
     let to = identity("http://10.1.2.3:8080");
-    let permit = rules.decide(Ask { identity: &to, request: None }).unwrap();
+    let path = UrlPath::parse("/").unwrap();
+    let request = Some(Request { method: "GET", path: &path });
+    let permit = rules.decide(Ask { identity: &to, request }).unwrap();
     let address = "10.1.2.3".parse().unwrap();
     assert_eq!(rules.reach(&permit, &to, &[address]), Ok(vec![address]));
     assert!(matches!(judged(&rules, "http://10.1.2.4:8080", None), Err(Denial::Internal(..))));
@@ -339,4 +341,111 @@ fn authorities_name_one_place_or_none() {
     assert_eq!(mapped.to_string(), "http://127.0.0.1");
     assert_eq!(identity("https://example.com:443").to_string(), "https://example.com");
     assert_eq!(identity("https://Example.com.:444").to_string(), "https://example.com:444");
+}
+
+#[test]
+fn an_encoded_slash_is_judged_as_every_server_reads_it() {
+    let rules =
+        table(&["https://git.example.com/api/projects/42/**", "git-read https://git.example.com/o/r"]);
+    let ask = |method, path| judged(&rules, "https://git.example.com", Some((method, path)));
+    assert!(ask("POST", "/api/projects/42/issues").is_ok());
+    assert!(ask("GET", "/api/projects/42/files/a%2Fb").is_ok());
+    // To a server that takes `%2F` for a character, these are other projects.
+    for path in ["/api/projects/42%2Fevil/issues", "/api/projects%2F42/issues", "/api%2Fprojects/42/x"] {
+        assert_eq!(ask("POST", path), Err(Denial::Path), "{path}");
+    }
+    assert!(ask("GET", "/o%2Fr/info/refs?service=git-upload-pack").is_err());
+    let rule = "GET https://git.example.com/api/projects/o%2Fr/**";
+    assert_eq!(Rule::parse(rule).unwrap().to_string(), rule);
+    let rules = table(&[rule]);
+    let ask = |path| judged(&rules, "https://git.example.com", Some(("GET", path)));
+    assert!(ask("/api/projects/o%2fr/issues").is_ok());
+    assert_eq!(ask("/api/projects/o/r/issues"), Err(Denial::Path));
+    assert!(ask("/api/projects/o%252fr/issues").is_err());
+    assert!(ask("/api/projects/o%25252fr/issues").is_err());
+}
+
+#[test]
+fn a_wildcard_stands_on_nothing_below_which_all_is_public() {
+    for text in ["*.kawasaki.jp", "*.co.uk", "*.github.io", "*.ck", "*.jp", "*.xn--55qx5d.cn"] {
+        assert!(Rule::parse(text).is_err(), "{text}");
+    }
+    for text in ["*.city.kawasaki.jp", "*.a.b.kawasaki.jp", "*.example.com", "*.corp.example.co.uk"] {
+        assert!(Rule::parse(text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_repository_is_held_by_a_path_under_all_its_names() {
+    let rule = |text: &str| Rule::parse(text).unwrap();
+    for (held, asked, covers) in [
+        ("https://git.example.com/o/r/**", "git-read https://git.example.com/o/r", false),
+        ("https://git.example.com/o/r.git/**", "git-read https://git.example.com/o/r.git", false),
+        ("https://git.example.com/o/**", "git-write https://git.example.com/o/r.git", true),
+        ("https://git.example.com/**", "git-read https://git.example.com/r", true),
+        ("git-write https://git.example.com/o/r", "git-read https://git.example.com/o/r", true),
+    ] {
+        assert_eq!(rule(held).covers(&rule(asked)), covers, "{held} {asked}");
+    }
+}
+
+#[test]
+fn a_rule_about_requests_lets_nothing_pass_unread() {
+    let rules = table(&["GET http://api.example.com/v1/**", "http://files.example.com"]);
+    for place in ["http://api.example.com", "http://files.example.com"] {
+        assert_eq!(judged(&rules, place, None), Err(Denial::NotInspected), "{place}");
+    }
+}
+
+#[test]
+fn an_address_in_other_clothes_is_the_same() {
+    for wrapped in ["::ffff:203.0.113.5", "64:ff9b::cb00:7105", "2002:cb00:7105::1", "203.0.113.5"] {
+        let bare = address::bare(wrapped.parse().unwrap());
+        assert_eq!(bare, "203.0.113.5".parse::<std::net::IpAddr>().unwrap(), "{wrapped}");
+    }
+}
+
+/// What it covers, it allows: the check on which narrowing stands.
+#[test]
+fn what_a_rule_covers_it_allows() {
+    const RULES: [&str; 12] = [
+        "git.example.com",
+        "git.example.com:443",
+        "*.example.com",
+        "https://git.example.com/**",
+        "GET https://git.example.com/o/**",
+        "https://git.example.com/o/r/**",
+        "https://git.example.com/o/r.git/**",
+        "https://git.example.com/o%2Fr/**",
+        "GET,POST https://git.example.com/o/r",
+        "git-read https://git.example.com/o/r",
+        "git-write https://git.example.com/o/r.git",
+        "https://git.example.com/@o/r/**",
+    ];
+    const REQUESTS: [(&str, &str); 12] = [
+        ("GET", "/o/r"),
+        ("POST", "/o/r"),
+        ("GET", "/o/r/info/refs?service=git-upload-pack"),
+        ("GET", "/o/r.git/info/refs?service=git-upload-pack"),
+        ("GET", "/o/r.git.git/info/refs?service=git-receive-pack"),
+        ("POST", "/o/r/git-upload-pack"),
+        ("POST", "/o/r.git/git-receive-pack"),
+        ("GET", "/o%2Fr"),
+        ("GET", "/o%2Fr/x"),
+        ("GET", "/@o%2Fr/x"),
+        ("PUT", "/other"),
+        ("GET", "/o/r%2Fx"),
+    ];
+    for held in RULES {
+        for asked in RULES {
+            if !Rule::parse(held).unwrap().covers(&Rule::parse(asked).unwrap()) {
+                continue;
+            }
+            for (method, path) in REQUESTS {
+                let by =
+                    |rule| judged(&table(&[rule]), "https://git.example.com", Some((method, path))).is_ok();
+                assert!(!by(asked) || by(held), "{held} {asked} {method} {path}");
+            }
+        }
+    }
 }

@@ -282,6 +282,36 @@ mod tests {
     }
 
     #[test]
+    fn a_found_file_may_let_nothing_more_out() {
+        let network = NetworkSpec {
+            net: Some("proxy".to_owned()),
+            limits: vec!["requests=10".to_owned()],
+            ..NetworkSpec::default()
+        };
+        let flags = EnvelopeSpec { network, ..flags() };
+        for (text, field) in [
+            // By name it opens the address also where it is the host's own, which the public reach does not.
+            ("[network]\nallow = [\"203.0.113.5:22\"]", "network.allow"),
+            ("[network]\nallow = [\"10.0.0.1:22\"]", "network.allow"),
+            ("[network]\nallow = [\"host.fumehood.internal:22\"]", "network.allow"),
+            ("[network]\nallow-cidr = [\"10.0.0.0/8:22\"]", "network.allow-cidr"),
+            (
+                "[network]\nallow = [\"db.example.com\"]\nresolve = [\"db.example.com=10.0.0.0/8\"]",
+                "network.resolve",
+            ),
+            ("[network]\npublish = [\"8080\"]", "network.publish"),
+        ] {
+            let refused = found_file(&flags, &located(text), &Defaults::for_tests());
+            let Err(LayerError::Widens(widens)) = refused else { panic!("{text}: {refused:?}") };
+            assert_eq!(widens.first().and_then(|flaw| flaw.field.as_deref()), Some(field), "{text}");
+        }
+        let lifted = located("[network]\nallow = [\"api.example.com\"]\nlimits = [\"requests=11\"]");
+        let layered = found_file(&flags, &lifted, &Defaults::for_tests()).expect("the lower one holds, too");
+        let egress = layered.envelope.network().egress.clone().expect("there is a network");
+        assert!(egress.ceilings.iter().any(|one| one.most == 10));
+    }
+
+    #[test]
     fn a_found_workspace_is_an_addition() {
         let refused = found_file(
             &EnvelopeSpec::default(),

@@ -69,7 +69,8 @@ fn holds(parent: &Egress, rule: &Rule) -> bool {
         && rule.binding.is_none()
         && match &rule.hosts {
             Pattern::Exactly(Host::Name(name)) | Pattern::Below(name) => name.is_public_form(),
-            Pattern::Exactly(Host::Address(address)) => crate::egress::address::internal(*address).is_none(),
+            // A rule that names an address opens it also where it is the host's own; the public reach does not.
+            Pattern::Exactly(Host::Address(_)) => false,
         };
     public || parent.rules.iter().any(|held| held.covers(rule))
 }

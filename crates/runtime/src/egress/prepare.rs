@@ -11,14 +11,19 @@ use fumehood_model::egress::Rule;
 use fumehood_model::ending::Ending;
 use fumehood_model::envelope::Root;
 use fumehood_model::id::TaskId;
+use fumehood_sys::dirfd::DirHandle;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Where the sandbox has its own files.
 const BUNDLE: &str = "/run/fumehood/ca-bundle.crt";
 const AUTHORITY: &str = "/run/fumehood/ca.crt";
 const JAVA_STORE: &str = "/run/fumehood/cacerts";
+
+/// Several times what the largest lists of authorities have.
+const MOST_STORE_BYTES: u64 = 8 << 20;
 
 /// A network that is ready to be launched.
 #[derive(Debug)]
@@ -72,24 +77,21 @@ fn believe(ca: &Ca, request: &mut RunRequest) -> Vec<MadeFile> {
         Root::HostSystem => PathBuf::from("/"),
         Root::Directory(image) => image.clone(),
     };
-    let there = |path: &&str| root.join(path.trim_start_matches('/')).is_file();
-    let read = |path: &str| std::fs::read(root.join(path.trim_start_matches('/'))).unwrap_or_default();
-    let bundles: Vec<&str> = trust::BUNDLES.into_iter().filter(there).collect();
-    let system = bundles.first().map(|path| read(path)).unwrap_or_default();
-    let file = |at: &str, content: Vec<u8>, covers: &[&str]| MadeFile {
+    let file = |at: &str, content: Vec<u8>, covers: Vec<PathBuf>| MadeFile {
         at: PathBuf::from(at),
         content: content.into(),
-        covers: covers.iter().map(PathBuf::from).collect(),
+        covers,
     };
+    let Found { places: bundles, first: system } = found(&root, &trust::BUNDLES);
     let mut files = vec![
-        file(BUNDLE, trust::extend_bundle(&system, ca.pem()), &bundles),
-        file(AUTHORITY, ca.pem().as_bytes().to_vec(), &[]),
+        file(BUNDLE, trust::extend_bundle(&system, ca.pem()), bundles),
+        file(AUTHORITY, ca.pem().as_bytes().to_vec(), Vec::new()),
     ];
-    let stores: Vec<&str> = trust::JAVA_STORES.into_iter().filter(there).collect();
-    if let Some(first) = stores.first() {
+    let Found { places: stores, first } = found(&root, &trust::JAVA_STORES);
+    if !stores.is_empty() {
         let (trust::JavaStore::Extended(store) | trust::JavaStore::FromBundle(store, _)) =
-            trust::extend_java(&read(first), &system, ca.der(), unix_millis());
-        files.push(file(JAVA_STORE, store, &stores));
+            trust::extend_java(&first, &system, ca.der(), unix_millis());
+        files.push(file(JAVA_STORE, store, stores));
     }
     let env = &mut request.exec.env;
     let variables = trust::variables(BUNDLE, AUTHORITY, |name| env.iter().any(|(known, _)| known == name));
@@ -97,6 +99,70 @@ fn believe(ca: &Ca, request: &mut RunRequest) -> Vec<MadeFile> {
     files
 }
 
+/// Which of some files a root has.
+#[derive(Debug, Default)]
+struct Found {
+    /// Where they stand in the end, each once: many are links to one of the others.
+    places: Vec<PathBuf>,
+    /// The content of the first.
+    first: Vec<u8>,
+}
+
+/// Looks for files of the sandbox's root. An image is somebody's: its links must not lead to files of the host,
+/// whose content would then be shown inside.
+fn found(root: &Path, paths: &[&str]) -> Found {
+    let mut found = Found::default();
+    let Ok(root) = DirHandle::open(root) else { return found };
+    for path in paths {
+        let Ok((file, place)) = root.read_as_root(Path::new(path.trim_start_matches('/'))) else { continue };
+        let place = Path::new("/").join(place);
+        if found.places.contains(&place) {
+            continue;
+        }
+        let mut content = Vec::new();
+        let read = file.take(MOST_STORE_BYTES).read_to_end(&mut content);
+        if read.is_err() {
+            continue;
+        }
+        if found.places.is_empty() {
+            found.first = content;
+        }
+        found.places.push(place);
+    }
+    found
+}
+
 fn unread(NoSecret { name, why, remedy }: NoSecret) -> Ending {
     Ending::NotStarted { step: format!("read the secret `{name}`"), why, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn an_image_shows_nothing_of_the_host() {
+        let (image, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = |path: &str| std::fs::create_dir_all(image.path().join(path)).unwrap();
+        std::fs::write(host.path().join("key"), "a key of the host").unwrap();
+        folder("etc/ssl/certs");
+        folder("etc/pki/tls/certs");
+        let link = |to: &Path, at: &str| symlink(to, image.path().join(at)).unwrap();
+        link(&host.path().join("key"), "etc/ssl/certs/ca-certificates.crt");
+        link(host.path(), "etc/pki/ca-trust");
+        let none = found(image.path(), &trust::BUNDLES);
+        assert!(none.places.is_empty() && none.first.is_empty(), "{none:?}");
+
+        // As some systems have it: links to one bundle, which is covered once.
+        std::fs::remove_file(image.path().join("etc/ssl/certs/ca-certificates.crt")).unwrap();
+        folder("etc/ca");
+        std::fs::write(image.path().join("etc/ca/bundle.pem"), "of the image").unwrap();
+        link(Path::new("../../ca/bundle.pem"), "etc/ssl/certs/ca-certificates.crt");
+        link(Path::new("certs/ca-certificates.crt"), "etc/ssl/cert.pem");
+        link(Path::new("/etc/ca/bundle.pem"), "etc/pki/tls/certs/ca-bundle.crt");
+        let one = found(image.path(), &trust::BUNDLES);
+        assert_eq!(one.places, [Path::new("/etc/ca/bundle.pem")]);
+        assert_eq!(one.first, b"of the image");
+    }
 }

@@ -13,6 +13,34 @@ fn name(text: &str) -> &OsStr {
 }
 
 #[test]
+fn links_are_followed_as_if_the_directory_were_the_root() {
+    let (temp, handle) = dir();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("key"), "secret").unwrap();
+    std::fs::create_dir_all(temp.path().join("etc/ssl")).unwrap();
+    std::fs::write(temp.path().join("etc/ssl/real"), "inside").unwrap();
+    let link = |to: &str, at: &str| symlink(to, temp.path().join(at)).unwrap();
+    link("/etc/ssl/real", "absolute");
+    link("../../../../etc/ssl/real", "climbs");
+    link("/etc/ssl", "folder");
+    link(outside.path().join("key").to_str().unwrap(), "out");
+    link(outside.path().to_str().unwrap(), "out-folder");
+    link("/proc/self/root/etc/passwd", "magic");
+    link("loop", "loop");
+    for path in ["etc/ssl/real", "absolute", "climbs", "folder/real"] {
+        let (file, at) = handle.read_as_root(Path::new(path)).unwrap();
+        assert_eq!(at, Path::new("etc/ssl/real"), "{path}");
+        assert_eq!(file.stat().unwrap().size, 6, "{path}");
+    }
+    for path in ["out", "out-folder/key", "magic", "loop", "etc", "none", "../x", "/etc/passwd"] {
+        assert!(handle.read_as_root(Path::new(path)).is_err(), "{path}");
+    }
+    let root = DirHandle::open(Path::new("/")).unwrap();
+    let (_, at) = root.read_as_root(Path::new("etc/passwd")).unwrap();
+    assert_eq!(at, Path::new("etc/passwd"));
+}
+
+#[test]
 fn a_lookup_never_leaves_the_directory() {
     let (temp, handle) = dir();
     std::fs::create_dir_all(temp.path().join("a/b")).unwrap();
