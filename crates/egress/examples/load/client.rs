@@ -59,7 +59,7 @@ impl To {
 pub(super) fn get(to: &To, connections: u64, lasting: Duration) {
     let mut times = Vec::new();
     let started = Instant::now();
-    let workers: Vec<_> = (0..connections).map(|_| {
+    let workers = (0..connections).map(|_| {
         let to = to.clone();
         thread::spawn(move || {
             let mut tls = to.connect();
