@@ -74,13 +74,12 @@ fn run_batch(outside: &Rc<world::Outside>, random: &mut Random, counts: &mut Cou
         let door: Door = Entrance::new(lab.gate.clone(), Rc::new(readers));
         for _ in 0..BATCH {
             let tuple = Tuple::random(random);
-            let before = (lab.record.lines().len(), lab.world.dialled().len(), servers.facts().len());
+            let (lines, dials) = (lab.record.len(), lab.world.dial_count());
             let leaf = client::perform(&lab, &door, &inside, &tuple).await;
             let seen = Seen {
-                recorded: allowed(lab.record.events().split_off(before.0)),
-                denied: lab.denied().pop(),
-                dialled: lab.world.dialled().split_off(before.1),
-                facts: servers.facts().split_off(before.2),
+                recorded: allowed(lab.record.since(lines)),
+                dialled: lab.world.dialled_since(dials),
+                facts: servers.take(),
                 leaf,
             };
             counts.add(judge(&tuple, &seen));
@@ -92,9 +91,6 @@ fn run_batch(outside: &Rc<world::Outside>, random: &mut Random, counts: &mut Cou
 #[derive(Debug)]
 struct Seen {
     recorded: Vec<EgressAllowed>,
-    /// The last refusal that was written down, for a failure's message: equal ones are counted only.
-    #[expect(dead_code, reason = "it is shown")]
-    denied: Option<(String, String)>,
     dialled: Vec<String>,
     facts: Vec<Fact>,
     /// The host of the certificate that the client was shown.

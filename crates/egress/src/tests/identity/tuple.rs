@@ -328,7 +328,12 @@ impl Request {
         let claim = |random: &mut Random| Claim::with_port(random, host, port, Some(usual));
         let absolute = (whole || random.percent(10)).then(|| {
             let scheme = if random.percent(95) { scheme } else { "ftp" };
-            (scheme, claim(random))
+            let mut whole = claim(random);
+            // In a URL these end the host, and what follows is a path.
+            while whole.text.contains(['/', '?']) {
+                whole = claim(random);
+            }
+            (scheme, whole)
         });
         let count = match random.below(30) {
             0 => 0,

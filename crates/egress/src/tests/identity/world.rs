@@ -150,8 +150,9 @@ impl Servers {
         servers
     }
 
-    pub(super) fn facts(&self) -> Vec<Fact> {
-        self.0.borrow().clone()
+    /// What was seen since this was last asked.
+    pub(super) fn take(&self) -> Vec<Fact> {
+        self.0.take()
     }
 
     async fn serve(self, mut stream: TcpStream, outside: &Outside, host: &str, mut place: Fact) {
