@@ -80,7 +80,10 @@ impl SystemLookup {
 pub(super) async fn ask(resolver: &TokioResolver, name: &Name) -> Result<Vec<IpAddr>, DialError> {
     // A name with dots is whole; only one of a single label is looked for in the host's own domains.
     let dot = if name.as_str().contains('.') { "." } else { "" };
-    match resolver.lookup_ip(format!("{name}{dot}")).await {
+    // As it is: a reading by the rules for written names refuses the `_` that names of services and buckets have.
+    let asked = hickory_resolver::proto::rr::Name::from_ascii(format!("{name}{dot}"));
+    let asked = asked.map_err(|error| DialError::Resolver(error.to_string()))?;
+    match resolver.lookup_ip(asked).await {
         Ok(found) => Ok(found.iter().collect()),
         Err(error) if error.is_no_records_found() => Err(DialError::NoSuchName),
         Err(error) => Err(DialError::Resolver(error.to_string())),

@@ -71,6 +71,8 @@ fn servers_are_asked_and_believed_only_in_their_own_answers() {
     let public: IpAddr = "203.0.113.7".parse().unwrap();
     assert_eq!(asked(Manner::Good, "api.example.com").unwrap(), [public]);
     assert_eq!(asked(Manner::Forged, "api.example.com").unwrap(), [public]);
+    // Names of services and buckets are no host names by the letter, and are resolved all the same.
+    assert_eq!(asked(Manner::Good, "my_bucket.a_b.example.com").unwrap(), [public]);
     assert!(matches!(asked(Manner::Good, "gone.example.com"), Err(DialError::NoSuchName)));
     for manner in [Manner::Loop, Manner::Silent] {
         let error = asked(manner, "api.example.com").unwrap_err();

@@ -25,6 +25,16 @@ impl MemoryRecorder {
         self.lines().into_iter().map(|(event, _)| event).collect()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.lines.borrow().len()
+    }
+
+    /// The events after the first `count`.
+    pub(crate) fn since(&self, count: usize) -> Vec<Event> {
+        let lines = self.0.lines.borrow();
+        lines.iter().skip(count).map(|(event, _)| event.clone()).collect()
+    }
+
     /// From now on nothing can be written.
     pub(crate) fn fail(&self) {
         self.0.broken.set(true);

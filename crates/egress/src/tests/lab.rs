@@ -90,6 +90,15 @@ impl World {
         self.0.dialled.borrow().iter().map(SocketAddr::to_string).collect()
     }
 
+    pub(crate) fn dial_count(&self) -> usize {
+        self.0.dialled.borrow().len()
+    }
+
+    /// The addresses after the first `count`.
+    pub(crate) fn dialled_since(&self, count: usize) -> Vec<String> {
+        self.0.dialled.borrow().iter().skip(count).map(SocketAddr::to_string).collect()
+    }
+
     pub(crate) fn looked_up(&self) -> Vec<String> {
         self.0.looked_up.borrow().clone()
     }

@@ -1,6 +1,7 @@
 //! The gate as a whole, between a client and a server of the test, in a world of the test's making.
 
 mod ceilings;
+mod identity;
 mod lab;
 mod names;
 mod proxy;

@@ -36,6 +36,8 @@ mod both_callers;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod daily;
 #[cfg(test)]
 mod flags;
@@ -49,6 +51,8 @@ mod lab;
 mod log;
 #[cfg(test)]
 mod probes;
+#[cfg(test)]
+mod processes;
 #[cfg(test)]
 mod range;
 #[cfg(test)]

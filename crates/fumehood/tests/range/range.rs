@@ -115,6 +115,11 @@ impl Range {
         self.order(&json!({"do": "key", "path": path, "value": authorization}));
     }
 
+    /// Wants a signature (AWS Signature Version 4) with this key for every path below `/aws/`, and this token.
+    pub(crate) fn aws_key(&self, access: &str, secret: &str, token: &str) {
+        self.order(&json!({"do": "aws", "access": access, "secret": secret, "token": token}));
+    }
+
     /// The text of the host's `/etc/hosts`.
     pub(crate) fn hosts(&self, text: &str) {
         self.order(&json!({"do": "hosts", "text": text}));

@@ -5,6 +5,7 @@ use crate::lab::{Caller, Lab, Ran, finish};
 use crate::log::Log;
 use crate::range::{Mark, Range};
 use std::ffi::OsStr;
+use std::process::Command;
 use std::time::Duration;
 
 /// How long a packet or a late request may take to be noted once its sender has ended.
@@ -42,11 +43,32 @@ impl Stand {
 
     /// `fumehood run FLAGS -- ARGV` on the range's host, with the kit's Python packages in reach.
     pub(crate) fn inside<S: AsRef<OsStr>>(&self, flags: &[&str], argv: &[S]) -> Seen {
+        self.inside_with(&[], flags, argv)
+    }
+
+    /// The same, by a caller who has these variables besides the usual ones.
+    pub(crate) fn inside_with<S: AsRef<OsStr>>(
+        &self,
+        variables: &[(&str, &str)],
+        flags: &[&str],
+        argv: &[S],
+    ) -> Seen {
         let mark = self.range.mark();
-        let mut command = self.lab.fumehood();
-        command.arg("run").args(flags).args(self.kit_flags()).arg("--").args(argv);
-        let ran = finish(self.range.enter(&command), b"");
+        let ran = finish(self.started(variables, flags, argv), b"");
         Seen { ran, log: self.settled(mark) }
+    }
+
+    /// The command of [`Stand::inside_with`], to be started by the test.
+    pub(crate) fn started<S: AsRef<OsStr>>(
+        &self,
+        variables: &[(&str, &str)],
+        flags: &[&str],
+        argv: &[S],
+    ) -> Command {
+        let mut command = self.lab.fumehood();
+        command.envs(variables.iter().copied());
+        command.arg("run").args(flags).args(self.kit_flags()).arg("--").args(argv);
+        self.range.enter(&command)
     }
 
     /// The same client without any wall.
@@ -89,7 +111,8 @@ impl Stand {
         ran.out().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn settled(&self, mark: Mark) -> Log {
+    /// What the range saw since, once it has had the time to see it.
+    pub(crate) fn settled(&self, mark: Mark) -> Log {
         std::thread::park_timeout(SETTLE);
         self.range.since(mark)
     }

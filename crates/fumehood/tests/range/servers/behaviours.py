@@ -1,6 +1,7 @@
 """What a path makes the server do. Everything is asked for by the request itself, so that a test reads alone.
 
-Plain: `/echo` (the request's head; `as=plain|gzip|deflate|br|zstd|base64|percent`, `split=N` bytes a chunk),
+Plain: `/echo` (the request's head; `as=plain|gzip|deflate|br|zstd|base64|hex|percent|json|reversed`, `split=N` bytes a chunk,
+`trailers=1` for the key once more after the body), `/aws/...` (whether the signature is right),
 `/status/N`, `/redirect?to=URL&status=302`, `/drip?n=10&ms=100`, `/stream/N`, `/sse?n=3&ms=100`, `/body`
 (digest and length of what was sent), `/dns-query` (DNS over HTTPS), `/bomb/N` (N bytes of zeros, gzipped),
 `/files/...` (a mirror's files); any other path says who answered.
@@ -19,6 +20,7 @@ import urllib.parse
 import zlib
 
 import git_http
+import sigv4
 import zone
 
 files = None
@@ -48,6 +50,13 @@ def refused(request):
     return None
 
 
+def trailers(request):
+    """What follows the body, if it was asked for."""
+    if path_of(request) == "/echo" and "trailers" in arguments_of(request):
+        return [("x-echo-late", request.field("authorization"))]
+    return []
+
+
 def answer(request):
     """Status, fields and body (bytes, or an iterator of parts)."""
     if told := refused(request):
@@ -58,6 +67,8 @@ def answer(request):
     word, _, rest = path.lstrip("/").partition("/")
     if word == "echo":
         return _echo(request, asked)
+    if word == "aws":
+        return sigv4.answer(request)
     if word == "status":
         return int(rest), [], b"as asked\n"
     if word == "redirect":
@@ -89,6 +100,12 @@ def _echo(request, asked):
     fields = [("content-type", "text/plain"), ("x-echo", request.field("authorization"))]
     if kind == "base64":
         body = base64.b64encode(body)
+    elif kind == "hex":
+        body = body.hex().encode()
+    elif kind == "json":
+        body = json.dumps({"head": body.decode("latin-1")}).encode()
+    elif kind == "reversed":
+        body = body[::-1]
     elif kind == "percent":
         body = urllib.parse.quote_from_bytes(body, safe="").encode()
     elif kind != "plain":

@@ -61,6 +61,9 @@ def respond(connection, request, reader):
 def _write(stream, request, status, fields, body):
     """`body` is bytes, or an iterator whose parts go out as chunks the moment they are there."""
     lines = [f"HTTP/1.1 {status} -"] + [f"{name}: {value}" for name, value in fields]
+    late = behaviours.trailers(request)
+    if late and isinstance(body, bytes):
+        body = [body]
     whole = isinstance(body, bytes)
     if whole:
         lines.append(f"content-length: {len(body)}")
@@ -77,7 +80,7 @@ def _write(stream, request, status, fields, body):
     for part in body:
         if part:
             stream.sendall(b"%x\r\n" % len(part) + part + b"\r\n")
-    stream.sendall(b"0\r\n\r\n")
+    stream.sendall(b"0\r\n" + b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in late) + b"\r\n")
 
 
 def _head(reader):

@@ -63,6 +63,9 @@ def _respond(connection, session, stream, request):
     session.send_headers(stream, [(":status", str(status)), *((name.lower(), value) for name, value in fields)])
     for part in [body] if isinstance(body, bytes) else body:
         _send(connection, session, stream, part)
+    if late := behaviours.trailers(request):
+        session.send_headers(stream, late, end_stream=True)
+        return
     session.end_stream(stream)
 
 

@@ -18,6 +18,7 @@ import git_http
 import git_ssh
 import journal
 import namespace
+import sigv4
 import streams
 import wire
 import zone
@@ -59,6 +60,10 @@ def _key(order):
     behaviours.keys[order["path"]] = order["value"]
 
 
+def _aws(order):
+    sigv4.key = (order["access"], order["secret"], order["token"])
+
+
 def _files(order):
     behaviours.files = order["folder"]
 
@@ -88,7 +93,7 @@ def _database(_):
     database.start(_arguments.folder, _arguments.cache)
 
 
-_ORDERS = {"zone": _zone, "log": _log, "certificate": _certificate, "protocols": _protocols, "key": _key,
+_ORDERS = {"zone": _zone, "log": _log, "certificate": _certificate, "protocols": _protocols, "key": _key, "aws": _aws,
            "files": _files, "hosts": _hosts, "repository": _repository, "ssh": _ssh, "database": _database}
 
 

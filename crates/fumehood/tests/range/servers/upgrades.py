@@ -1,4 +1,4 @@
-"""WebSocket, as an echo; the first message is written down."""
+"""WebSocket, as an echo; messages are written down. On `/echo` the request's head is the first message."""
 
 import base64
 import hashlib
@@ -24,6 +24,8 @@ def serve(connection, request, reader):
     accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
     connection.stream.sendall(
         f"HTTP/1.1 101 -\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n".encode())
+    if behaviours.path_of(request) == "/echo":
+        _send(connection.stream, 1, request.head.encode("latin-1"))
     while (frame := _frame(reader)) is not None:
         code, data = frame
         if code in (1, 2):
