@@ -238,7 +238,10 @@ impl<'a> Keeper<'a> {
                     self.outcome = Some(Outcome::Ended(status));
                 }
                 // Nothing here dials; a connection that nobody asked for is closed.
-                Event::Dialled { call, result } => self.publisher.dialled(call, result),
+                Event::Dialled { call, result } => {
+                    let wall = &mut self.wall;
+                    self.publisher.dialled(call, result, || wall.forget());
+                }
                 Event::Denied { syscall } => self.hit(HitKind::Denied, syscall, 1),
                 Event::Gone => self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone)),
             }
@@ -418,7 +421,7 @@ impl Streams {
 /// Adds to what was met on the way.
 fn hit(hits: &mut Vec<Hit>, born: Instant, (kind, detail, count): (HitKind, &str, u64)) {
     match hits.iter_mut().find(|hit| hit.kind == kind && hit.detail == detail) {
-        Some(hit) => hit.count += count,
+        Some(hit) => hit.count = hit.count.saturating_add(count),
         None => {
             let first_ms = u64::try_from(born.elapsed().as_millis()).unwrap_or(u64::MAX);
             hits.push(Hit { kind, detail: detail.to_owned(), count, first_ms });

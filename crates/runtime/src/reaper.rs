@@ -50,15 +50,17 @@ pub(crate) struct Reaper {
 // === impl Reaper ===
 
 impl Reaper {
-    /// Forks the reaper.
+    /// Forks the reaper. `forget` is done in it, for what is not its to know.
     ///
     /// Preconditions: this process has one thread.
-    pub(crate) fn fork(estate: &Estate<'_>) -> io::Result<Self> {
+    pub(crate) fn fork(estate: &Estate<'_>, forget: impl FnOnce()) -> io::Result<Self> {
         let (read, write) = process::pipe(false)?;
         match process::fork()? {
             Forked::Parent { .. } => Ok(Self { pipe: write.into() }),
             Forked::Child => {
                 drop(write);
+                forget();
+                process::set_dumpable(false);
                 // Descriptors of the keeper are numbers here; none is used but the pipe and the layer.
                 let disk = estate.disk.as_ref().map(|disk| disk.as_raw_fd());
                 let observer = estate.observer.map(|observer| observer.as_raw_fd());

@@ -97,7 +97,7 @@ impl Attempt<'_> {
     fn go(&mut self, network: Option<Prepared>, tell: Tell<'_>) -> Result<Finished, Ending> {
         let mut places =
             Places::make(self.state, &self.id, self.request).map_err(|error| unplaced(&error))?;
-        let (files, config) = network.map(Prepared::parts).unzip();
+        let (files, mut config) = network.map(Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let mut plan = self.backend.plan(&self.request.envelope, &places.placement).map_err(|refused| {
             places.give_back();
@@ -126,11 +126,12 @@ impl Attempt<'_> {
             Err(ending) => (None, Err(ending)),
         };
         // The guest is starting on another processor; what cleans up after it starts beside it.
-        let (reaper, outcome) = match Reaper::fork(&self.estate(&places, gateway.as_ref())) {
-            Ok(reaper) => (Some(reaper), outcome),
-            // No sandbox without one; what was started ends here, and is cleaned up below.
-            Err(error) => (None, outcome.and_then(|_started| Err(broken("start the reaper", &error)))),
-        };
+        let (reaper, outcome) =
+            match Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take())) {
+                Ok(reaper) => (Some(reaper), outcome),
+                // No sandbox without one; what was started ends here, and is cleaned up below.
+                Err(error) => (None, outcome.and_then(|_started| Err(broken("start the reaper", &error)))),
+            };
         let mut finished = match outcome {
             Ok((mut instance, streams)) => {
                 let forks = config.is_some() || !self.request.envelope.network().publish.is_empty();

@@ -108,15 +108,25 @@ impl Filter {
         self.program.is_empty()
     }
 
+    /// Installs it on the calling thread, for good. Nobody is asked.
+    ///
+    /// Preconditions: `no_new_privs`, and no rule with [`Action::Ask`], which would then be a refusal.
+    pub(crate) fn install(&self) -> Result<()> {
+        self.set(0).map(drop)
+    }
+
     /// Installs it on the calling thread and gives the descriptor of its listener. Kernel calls only.
     pub(crate) fn enforce(&self) -> Result<RawFd> {
-        const SECCOMP_SET_MODE_FILTER: usize = 1;
         const NEW_LISTENER: usize = 8;
+        self.set(NEW_LISTENER).map(raw::to_fd)
+    }
+
+    fn set(&self, flags: usize) -> Result<usize> {
+        const SECCOMP_SET_MODE_FILTER: usize = 1;
         let header = ProgramHeader { length: self.program.len() as u16, instructions: self.program.as_ptr() };
         let pointer = std::ptr::from_ref(&header) as usize;
         // SAFETY: the header and the instructions are live; the kernel copies and checks them.
-        unsafe { syscall(libc::SYS_seccomp, [SECCOMP_SET_MODE_FILTER, NEW_LISTENER, pointer, 0, 0, 0]) }
-            .map(raw::to_fd)
+        unsafe { syscall(libc::SYS_seccomp, [SECCOMP_SET_MODE_FILTER, flags, pointer, 0, 0, 0]) }
     }
 }
 

@@ -16,6 +16,8 @@ mod disk;
 #[cfg(test)]
 mod escape;
 #[cfg(test)]
+mod gate;
+#[cfg(test)]
 mod lab;
 #[cfg(test)]
 mod publish;

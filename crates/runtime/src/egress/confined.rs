@@ -1,5 +1,5 @@
 //! Processes of ours that read what others wrote: forks of the keeper that keep a few descriptors and nothing
-//! else, be another user, gain nothing, and end with the keeper.
+//! else, are another user, gain nothing, start nothing, and end with the keeper.
 
 use crate::run::KEPT_CAPABILITIES;
 use fumehood_sys::landlock::{self, Access, Ruleset};
@@ -11,6 +11,9 @@ use std::os::fd::{OwnedFd, RawFd};
 
 /// With root such a process is this user to the kernel, who owns nothing: the one before the users of sandboxes.
 const USER: u32 = 0x6fff_ffff;
+
+/// What such a process may hold in memory, whatever is sent to it: a sandbox's own bounds do not count it.
+const MOST_MEMORY_BYTES: u64 = 1 << 30;
 
 /// Libraries take randomness from here where they do not find the system call.
 const RANDOM: [&str; 2] = ["/dev/urandom", "/dev/random"];
@@ -26,14 +29,20 @@ pub(crate) struct Role<'a> {
     pub(crate) kept: Vec<RawFd>,
 }
 
-/// Starts the process, which does `work` and ends. Gives the handle of the process.
+/// Starts the process, which first does `forget`, for what is not its to know, then `work`, and ends. Gives the
+/// handle of the process.
 ///
 /// Preconditions: this process has one thread.
-pub(crate) fn fork(role: Role<'_>, work: impl FnOnce() -> io::Result<()>) -> io::Result<OwnedFd> {
+pub(crate) fn fork(
+    role: Role<'_>,
+    forget: impl FnOnce(),
+    work: impl FnOnce() -> io::Result<()>,
+) -> io::Result<OwnedFd> {
     let parent = confine::own_pid();
     match process::fork()? {
         Forked::Parent { pid } => process::open_pidfd(pid),
         Forked::Child => {
+            forget();
             // Whatever goes wrong in here ends what the process is for, and nothing else.
             let _ = confined(role, parent).and_then(|()| work());
             process::exit_now(0)
@@ -62,7 +71,9 @@ fn confined(role: Role<'_>, parent: i32) -> io::Result<()> {
     process::keep_capabilities(&[])?;
     process::set_dumpable(false);
     confine::die_with(parent)?;
-    confine::restrict(&ruleset(role.readable)?)
+    confine::limit_memory(MOST_MEMORY_BYTES)?;
+    confine::restrict(&ruleset(role.readable)?)?;
+    confine::forbid()
 }
 
 /// It reads a few folders, and writes nothing.

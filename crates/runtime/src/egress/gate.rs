@@ -58,7 +58,7 @@ impl Gate {
         let role = Role { name: c"fumehood-gate", readable: &READABLE, kept };
         let Self { gateway, config } = self;
         let work = || fumehood_egress::run(config, sockets(gateway), theirs).map_err(io::Error::other);
-        Ok((Intake::new(ours), confined::fork(role, work)?))
+        Ok((Intake::new(ours), confined::fork(role, || {}, work)?))
     }
 }
 

@@ -105,6 +105,13 @@ impl<'a> Wall<'a> {
         matches!(self.stage, Stage::Idle(_))
     }
 
+    /// Lets go of what a gate would be made of, secrets among it. For a fork that is no gate.
+    pub(crate) fn forget(&mut self) {
+        if self.will_fork() {
+            self.stage = Stage::Shut;
+        }
+    }
+
     /// What has to be waited for.
     pub(crate) fn waits(&self) -> Vec<BorrowedFd<'_>> {
         let mut waits: Vec<_> = match &self.stage {
@@ -197,7 +204,8 @@ impl<'a> Wall<'a> {
         if let Event::EgressDenied(EgressDenied { to, reason, count, .. }) = event {
             let what = format!("{to} ({reason})");
             if self.denied.len() < MOST_DENIALS || self.denied.contains_key(&what) {
-                *self.denied.entry(what).or_default() += count;
+                let known = self.denied.entry(what).or_default();
+                *known = known.saturating_add(*count);
             }
         }
     }

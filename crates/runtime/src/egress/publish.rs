@@ -80,12 +80,13 @@ impl Publisher {
     }
 
     /// The other half has come, or will not.
-    pub(crate) fn dialled(&mut self, call: u32, result: io::Result<OwnedFd>) {
+    /// `forget` is done in a porter that is made for it.
+    pub(crate) fn dialled(&mut self, call: u32, result: io::Result<OwnedFd>, forget: impl FnOnce()) {
         let Some(host) = self.waiting.remove(&call) else { return };
         let Ok(guest) = result else { return };
         let porter = match self.porter.take() {
             Some(porter) => Ok(porter),
-            None => Porter::start(),
+            None => Porter::start(forget),
         };
         match porter {
             Ok(porter) => {
@@ -109,11 +110,11 @@ impl Drop for Porter {
 // === impl Porter ===
 
 impl Porter {
-    fn start() -> io::Result<Self> {
+    fn start(forget: impl FnOnce()) -> io::Result<Self> {
         let (pairs, theirs) = socket::pair()?;
         process::set_nonblocking(&pairs, true)?;
         let role = Role { name: c"fumehood-porter", readable: &[], kept: vec![theirs.as_raw_fd()] };
-        let pidfd = confined::fork(role, || fumehood_egress::porter::carry(theirs))?;
+        let pidfd = confined::fork(role, forget, || fumehood_egress::porter::carry(theirs))?;
         Ok(Self { pairs, pidfd })
     }
 }
