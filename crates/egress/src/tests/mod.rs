@@ -1,7 +1,7 @@
 //! The gate as a whole, between a client and a server of the test, in a world of the test's making.
 
 mod ceilings;
-mod lab;
+pub(crate) mod lab;
 mod names;
 mod proxy;
 mod readers;

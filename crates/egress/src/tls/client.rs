@@ -73,10 +73,10 @@ impl Servers {
     }
 
     /// Reads the host's authorities now, for a process that is about to lose sight of its files.
-    pub fn read_ahead(&self) -> Result<(), TlsFault> {
+    pub fn read_ahead(&self, offer: Offer) -> Result<(), TlsFault> {
         self.system()?;
         for place in 0..self.authorities.len() {
-            self.config(vec![place], Offer::Http1And2)?;
+            self.config(vec![place], offer)?;
         }
         Ok(())
     }
