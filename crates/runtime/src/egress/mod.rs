@@ -13,6 +13,7 @@
 
 mod confined;
 mod gate;
+pub(crate) mod page;
 pub(crate) mod ports;
 mod prepare;
 mod publish;
@@ -103,6 +104,12 @@ impl<'a> Wall<'a> {
     /// Whether the gate is still to be made.
     pub(crate) fn will_fork(&self) -> bool {
         matches!(self.stage, Stage::Idle(_))
+    }
+
+    /// One whose gate is at work already.
+    pub(crate) fn at_work(intake: Intake, pidfd: OwnedFd, tell: Tell<'a>) -> Self {
+        let stage = Stage::Open(Open { intake, pidfd });
+        Self { stage, tell, denied: BTreeMap::new(), renewals: Renewals::default(), fault: None }
     }
 
     /// What has to be waited for.
