@@ -71,6 +71,7 @@ impl Watch {
             | Event::FileRefused { .. }
             | Event::LayerDiscarded {}
             | Event::ExecEnded { .. }
+            | Event::FetchStarted(_)
             | Event::Closed {} => {}
         }
     }
