@@ -63,7 +63,7 @@ fn the_gate_can_do_nothing_but_speak(lab: &Lab) {
     let limits = fs::read_to_string(format!("/proc/{gate}/limits")).unwrap();
     let limit = |name: &str| {
         let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
-        line[name.len()..].split_whitespace().next().unwrap().to_owned()
+        line.strip_prefix(name).unwrap().split_whitespace().next().unwrap().to_owned()
     };
     assert_eq!(limit("Max data size"), (1_u64 << 30).to_string());
     assert_eq!(limit("Max core file size"), "0");
