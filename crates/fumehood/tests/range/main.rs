@@ -40,6 +40,8 @@ mod credentials;
 #[cfg(test)]
 mod daily;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod flags;
 #[cfg(test)]
 mod kit;
