@@ -98,7 +98,7 @@ fn forms(value: &str) -> Vec<Vec<u8>> {
         b => format!("%{b:02X}"),
     }));
     let json = serde_json::to_string(value).unwrap();
-    forms.push(json[1..json.len() - 1].as_bytes().to_vec());
+    forms.push(json.as_bytes()[1..json.len() - 1].to_vec());
     forms
 }
 

@@ -42,6 +42,8 @@ mod credentials;
 #[cfg(test)]
 mod daily;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod fetch;
 #[cfg(test)]
 mod flags;

@@ -120,6 +120,16 @@ impl Range {
         self.order(&json!({"do": "aws", "access": access, "secret": secret, "token": token}));
     }
 
+    /// Lays a small file system over a folder, as the host of a run sees it.
+    pub(crate) fn small(&self, folder: &Path, bytes: u64, owner: u32) {
+        self.order(&json!({"do": "small", "path": folder, "bytes": bytes, "owner": owner}));
+    }
+
+    /// Takes all the room that is left there.
+    pub(crate) fn fill(&self, folder: &Path) {
+        self.order(&json!({"do": "fill", "path": folder}));
+    }
+
     /// The text of the host's `/etc/hosts`.
     pub(crate) fn hosts(&self, text: &str) {
         self.order(&json!({"do": "hosts", "text": text}));

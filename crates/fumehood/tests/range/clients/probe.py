@@ -5,7 +5,8 @@ comes out for each, with the seconds since the epoch between which it was done.
 `{"udp": [host, port], "send": text}`, `{"icmp": host, "send": text}`, `{"dns": [server or null, name, type], "over": "udp" or "tcp"}`,
 `{"connect": target, "sni": ..., "send": text}` and `{"absolute": text}` by the HTTP proxy, `{"socks": [host, port], "send": text}`,
 `{"hello": [host, port], "sni": ..., "kind": "ech"}`, `{"nested": step}` in a network namespace made here,
-`{"run": [argv]}`. A step that fails is told, and the next one is tried.
+`{"h2": [host, port], "sni": name, "streams": [[[name, value], ...], ...]}` (each stream without a body, as it is written),
+`{"run": [argv]}`. `tcp` and `tls` may have a `then`: what is sent once there was an answer. A step that fails is told, and the next one is tried.
 """
 
 import ctypes
@@ -39,10 +40,13 @@ def perform(step):
     data = step.get("send", "").encode("latin-1")
     if "tcp" in step:
         with socket.create_connection(tuple(step["tcp"]), timeout=TIMEOUT) as stream:
-            return talk(stream, data)
+            return talk(stream, data) + talk_on(stream, step)
     if "tls" in step:
         with socket.create_connection(tuple(step["tls"]), timeout=TIMEOUT) as stream:
-            return secret_talk(stream, step.get("sni", step["tls"][0]), data)
+            return secret_talk(stream, step.get("sni", step["tls"][0]), data, step)
+    if "h2" in step:
+        with socket.create_connection(tuple(step["h2"]), timeout=TIMEOUT) as stream:
+            return many_streams(stream, step)
     if "udp" in step:
         return datagram(*step["udp"], data)
     if "icmp" in step:
@@ -81,12 +85,59 @@ def talk(stream, data):
     return whole[:2000].decode("latin-1")
 
 
-def secret_talk(stream, name, data):
+def talk_on(stream, step):
+    """The second thing to say, if there is one."""
+    return talk(stream, step["then"].encode("latin-1")) if "then" in step else ""
+
+
+def many_streams(stream, step):
+    """Requests of HTTP/2 on one connection, with no check of our own on what they say."""
+    import h2.config
+    import h2.connection
+    import h2.events
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with context.wrap_socket(stream, server_hostname=step["sni"]) as inner:
+        session = h2.connection.H2Connection(h2.config.H2Configuration(
+            header_encoding="utf-8", validate_outbound_headers=False, normalize_outbound_headers=False))
+        session.initiate_connection()
+        told = []
+        inner.settimeout(SILENCE)
+        for fields in step["streams"]:
+            number = session.get_next_available_stream_id()
+            session.send_headers(number, [tuple(field) for field in fields], end_stream=True)
+            inner.sendall(session.data_to_send())
+            open_ = True
+            while open_:
+                try:
+                    data = inner.recv(65536)
+                except TimeoutError:
+                    told.append("silence")
+                    break
+                if not data:
+                    return told + ["closed"]
+                for event in session.receive_data(data):
+                    if isinstance(event, h2.events.ResponseReceived):
+                        told.append(dict(event.headers).get(":status", "?"))
+                    if isinstance(event, h2.events.StreamReset):
+                        told.append("reset")
+                    if isinstance(event, (h2.events.StreamReset, h2.events.StreamEnded)):
+                        open_ = False
+                    if isinstance(event, h2.events.ConnectionTerminated):
+                        return told + ["terminated"]
+                inner.sendall(session.data_to_send())
+        return told
+
+
+def secret_talk(stream, name, data, step=None):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with context.wrap_socket(stream, server_hostname=name) as inner:
-        return talk(inner, data)
+        return talk(inner, data) + talk_on(inner, step or {})
 
 
 def datagram(host, port, data):

@@ -9,9 +9,11 @@ mod dns;
 mod held;
 mod host;
 mod http;
+mod http2;
 mod identity;
 mod ports;
 mod tls;
+mod upgrades;
 
 use crate::lab::{Caller, am_root};
 use crate::stand::{Stand, Wall};

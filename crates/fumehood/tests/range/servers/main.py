@@ -68,6 +68,15 @@ def _files(order):
     behaviours.files = order["folder"]
 
 
+def _small(order):
+    """A file system of its own for a folder, so that it can be full."""
+    namespace.small(order["path"], order["bytes"], order["owner"])
+
+
+def _fill(order):
+    namespace.fill(order["path"])
+
+
 def _hosts(order):
     """Written in place: the name of the file is a mount."""
     with open("/etc/hosts", "w") as file:
@@ -94,7 +103,7 @@ def _database(_):
 
 
 _ORDERS = {"zone": _zone, "log": _log, "certificate": _certificate, "protocols": _protocols, "key": _key, "aws": _aws,
-           "files": _files, "hosts": _hosts, "repository": _repository, "ssh": _ssh, "database": _database}
+           "files": _files, "hosts": _hosts, "repository": _repository, "ssh": _ssh, "small": _small, "fill": _fill, "database": _database}
 
 
 def _obey(line):

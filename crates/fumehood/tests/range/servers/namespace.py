@@ -39,6 +39,25 @@ def lay(path, text, folder):
     _mount(own, path, _MS_BIND)
 
 
+def small(path, size, owner):
+    """Lays an empty file system of `size` bytes over a folder."""
+    options = f"size={size},mode=700,uid={owner},gid={owner}".encode()
+    if _libc.mount(b"tmpfs", path.encode(), b"tmpfs", 0, options) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mount on {path}: {os.strerror(code)}")
+
+
+def fill(path):
+    """Takes what room there is, to the last byte."""
+    with open(os.path.join(path, "filler"), "wb", buffering=0) as out:
+        for size in (1 << 16, 4096, 1):
+            try:
+                while True:
+                    out.write(bytes(size))
+            except OSError:
+                pass
+
+
 def _mount(source, target, flags):
     encode = lambda text: text.encode() if text else None
     if _libc.mount(encode(source), encode(target), None, flags, None) != 0:
