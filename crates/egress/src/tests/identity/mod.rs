@@ -151,7 +151,7 @@ fn vault() -> Vault {
     for (name, value) in world::SECRETS {
         let name = SecretName::parse(name).unwrap();
         let secret = Secret::new(name, Zeroizing::new(value.as_bytes().to_vec()), None).unwrap();
-        let mut fill = |bytes: &mut [u8]| bytes.fill_with(|| random.below(256) as u8);
+        let mut fill = |bytes: &mut [u8]| bytes.fill_with(|| u8::try_from(random.below(256)).unwrap());
         vault.add(secret, Shape::Opaque, &mut fill).unwrap();
     }
     vault

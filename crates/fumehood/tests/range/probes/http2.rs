@@ -117,7 +117,7 @@ fn two_authorities(stand: &Stand, wall: Wall) -> Verdict {
         wall,
         &[
             with(good.clone(), ":authority", DENIED),
-            with(good.clone(), ":authority", ALLOWED),
+            with(good, ":authority", ALLOWED),
             with(get(DENIED, "/ok/x"), "host", ALLOWED),
         ],
     )
