@@ -4,7 +4,7 @@
 use crate::digest::Digest;
 use crate::text::cut;
 use fumehood_model::ending::{Ending, Hit};
-use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event};
+use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -69,6 +69,17 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 });
             }
         }
+        Event::FetchStarted(FetchStarted { method, to, path, rules, from_cache }) => {
+            if too_long(method) || too_long(to) || too_long(path) || too_big(rules) {
+                event = Cow::Owned(Event::FetchStarted(FetchStarted {
+                    method: short(method),
+                    to: short(to),
+                    path: short(path),
+                    rules: small(rules),
+                    from_cache: *from_cache,
+                }));
+            }
+        }
         Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
             event = Cow::Owned(shorter(event.as_ref().clone()));
         }
@@ -100,6 +111,7 @@ fn shorter(mut event: Event) -> Event {
         | Event::FileRefused { .. }
         | Event::LayerDiscarded {}
         | Event::ExecEnded { .. }
+        | Event::FetchStarted(_)
         | Event::Closed {} => {}
     }
     event

@@ -17,6 +17,9 @@ use std::time::Duration;
 
 /// A record grows no further, so that a reader's memory is bounded.
 pub(crate) const TASK_LIMIT_BYTES: u64 = 256 << 20;
+/// What is left of it for everything but the network: how much of that there is the sandbox says, and how its
+/// run ended is recorded all the same.
+const KEPT_FREE_BYTES: u64 = 16 << 20;
 /// `verify` holds a file's lock for a moment to see whether the task lives. So often, a millisecond
 /// apart, is the lock tried before a task counts as live.
 const LOCK_TRIES: u32 = 50;
@@ -121,6 +124,7 @@ impl TaskLog {
     pub fn append_all(&mut self, at_ms: u64, events: &[Event]) -> Result<(), RecordError> {
         self.buffer.clear();
         let mut head = Ok(self.head);
+        let most = TASK_LIMIT_BYTES - if events.iter().any(Event::is_egress) { KEPT_FREE_BYTES } else { 0 };
         for event in events {
             head = head.and_then(|head| {
                 let place = Place { at_ms, task: Some(&self.task), head };
@@ -129,6 +133,10 @@ impl TaskLog {
             if let Event::ExecEnded { ending, .. } = event {
                 self.cause = Some(ending.cause());
             }
+        }
+        if !self.poisoned && self.length_with_buffer() > most && most < TASK_LIMIT_BYTES {
+            // Nothing of it was written, and what is not about the network still can be.
+            return Err(RecordError::Full { task: self.task.clone(), limit_bytes: most });
         }
         self.land(head)
     }
@@ -163,6 +171,10 @@ impl TaskLog {
         self
     }
 
+    fn length_with_buffer(&self) -> u64 {
+        self.length.saturating_add(u64::try_from(self.buffer.len()).unwrap_or(u64::MAX))
+    }
+
     /// Writes the buffer, which leads to `head`.
     fn land(&mut self, head: std::io::Result<Head>) -> Result<(), RecordError> {
         if self.poisoned {
@@ -172,7 +184,7 @@ impl TaskLog {
         self.poisoned = true;
         let failed = |source| RecordError::Write { path: self.path.clone(), source };
         let head = head.map_err(failed)?;
-        let length = self.length.saturating_add(u64::try_from(self.buffer.len()).unwrap_or(u64::MAX));
+        let length = self.length_with_buffer();
         if length > TASK_LIMIT_BYTES {
             return Err(RecordError::Full { task: self.task.clone(), limit_bytes: TASK_LIMIT_BYTES });
         }
@@ -202,4 +214,35 @@ fn lock(file: &File, task: &TaskId, path: &Path) -> Result<(), RecordError> {
         }
     }
     Err(RecordError::Live { task: task.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fumehood_model::ending::Ending;
+    use fumehood_model::event::EgressName;
+    use fumehood_model::report::Usage;
+
+    #[test]
+    fn what_a_sandbox_asks_of_the_network_never_takes_the_end_of_its_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = TaskLog::open(folder.path(), &TaskId::new(1, 2), 1).unwrap();
+        // As if so much had been asked already; only the length decides.
+        log.length = TASK_LIMIT_BYTES - KEPT_FREE_BYTES;
+        let (name, kind) = ("a.example".to_owned(), "A".to_owned());
+        let asked = Event::EgressName(EgressName { name, kind, count: 1, answered: true });
+        for _ in 0..2 {
+            let refused = log.append_all(2, std::slice::from_ref(&asked));
+            assert!(matches!(refused, Err(RecordError::Full { .. })), "{refused:?}");
+        }
+        let ended = Event::ExecEnded {
+            ending: Ending::Exited { code: 0 },
+            hits: Vec::new(),
+            usage: Usage::default(),
+            changes: None,
+            collected: None,
+        };
+        log.append(3, &ended).unwrap();
+        log.close(4).unwrap();
+    }
 }

@@ -30,7 +30,7 @@ pub struct TaskSummary {
     pub life: Life,
     /// How the last exec ended, as `ending.cause`.
     pub cause: Option<String>,
-    /// The command, as text. Empty when none was started.
+    /// The command, as text; of a fetch, the method and the URL. Empty when nothing was started.
     pub argv: Vec<String>,
 }
 
@@ -122,13 +122,16 @@ fn ledger(records: &Path) -> Result<Ledger, ReadError> {
     Ledger::read(records, None).map_err(|source| ReadError { path: open::index_path(records), source })
 }
 
-/// The first command that was started.
+/// The first command that was started, or what was fetched: its method and its place.
 fn command(file: File) -> Vec<String> {
     pieces(file, HEAD_BYTES)
         .map_while(Result::ok)
         .filter_map(Result::ok)
         .find_map(|line| match line.known() {
             Some(Event::ExecStarted { argv, cwd: _, env_names: _, terminal: _ }) => Some(argv),
+            Some(Event::FetchStarted(fetch)) => {
+                Some(vec![fetch.method, format!("{}{}", fetch.to, fetch.path)])
+            }
             Some(_) | None => None,
         })
         .unwrap_or_default()

@@ -6,6 +6,7 @@
 //!                                         ├─ TLS, opened ──► http ──────►├─ wall: clear ─► dial
 //!                                         ├─ HTTP in clear ► http ──────►│
 //!                                         └─ other ────────► tunnel ─────┘
+//!  a caller outside ────────────────────────── fetch ─► http, as above
 //! ```
 //!
 //! **Invariant:** no byte leaves for a place without a [`wall::Cleared`], and nothing makes one but a
@@ -19,6 +20,7 @@ pub mod classify;
 mod dial;
 pub mod dns;
 mod entrance;
+pub mod fetch;
 mod gate;
 pub mod hello;
 pub mod http;

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{LocalSet, spawn_local};
 
 /// What is still to be said at the end is said in this time, or not.
-const LAST_WORDS: Duration = Duration::from_millis(700);
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(700);
 
 /// What the gate is to hold.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub enum RunError {
     Runtime(#[source] io::Error),
     #[error("watch the gateway's sockets")]
     Sockets(#[source] io::Error),
+    #[error("hand over what was fetched")]
+    Outcome(#[source] io::Error),
 }
 
 // === impl Config ===

@@ -16,6 +16,7 @@ mod explain;
 mod host;
 mod layers;
 mod learn;
+mod network;
 mod paths;
 mod prepare;
 mod refusal;

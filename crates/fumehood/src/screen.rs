@@ -2,7 +2,13 @@
 //!
 //! A reader that went away (`fumehood audit show | head`) is not an error: the rest is dropped.
 
+use fumehood_sys::poll::{self, Interest};
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+/// In a page, whatever the characters.
+const MOST_AT_ONCE_CHARS: usize = 1000;
 
 /// Writes `text` and a line end to standard output.
 pub(crate) fn say(text: &str) {
@@ -41,6 +47,19 @@ pub(crate) fn note(text: &str) {
 /// arguments in it are often not ours.
 pub(crate) fn tell(text: &str) {
     write_line(&mut io::stderr().lock(), &fumehood_model::text::lines(text));
+}
+
+/// As [`note`] in one short line, unless it would have to wait for whoever reads standard error. Whether it was
+/// said: for those who have a clock to look at.
+pub(crate) fn note_at_once(text: &str) -> bool {
+    let stream = io::stderr();
+    let ready = poll::wait(&[(stream.as_fd(), Interest::Write)], Some(Duration::ZERO));
+    let free = ready.is_ok_and(|found| found.iter().any(|waited| waited.ready));
+    if free {
+        // A pipe that is ready takes so much without waiting.
+        note(&fumehood_model::text::cut(text, MOST_AT_ONCE_CHARS));
+    }
+    free
 }
 
 fn write_line(stream: &mut impl Write, text: &str) {

@@ -3,10 +3,13 @@
 use crate::{after, screen};
 use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event};
 use fumehood_model::text::shown;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Different refusals that are told; the rest is in the record.
 const MOST_TOLD: usize = 12;
+
+/// Lines that wait to be told, where nobody reads or nobody should be disturbed; the rest is in the record.
+const MOST_KEPT: usize = 4096;
 
 /// How much is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,10 @@ pub(crate) enum When {
 pub(crate) struct Watch {
     told: Told,
     when: When,
-    kept: Vec<String>,
+    /// Not told yet.
+    kept: VecDeque<String>,
+    /// Left out, because too much was to be told.
+    lost: u64,
     refused: BTreeSet<String>,
     more: u64,
     /// What is on its way, by its number in the record.
@@ -47,7 +53,8 @@ impl Watch {
         Self {
             told,
             when,
-            kept: Vec::new(),
+            kept: VecDeque::new(),
+            lost: 0,
             refused: BTreeSet::new(),
             more: 0,
             open: BTreeMap::new(),
@@ -71,6 +78,7 @@ impl Watch {
             | Event::FileRefused { .. }
             | Event::LayerDiscarded {}
             | Event::ExecEnded { .. }
+            | Event::FetchStarted(_)
             | Event::Closed {} => {}
         }
     }
@@ -79,6 +87,10 @@ impl Watch {
     pub(crate) fn finish(&mut self) {
         for line in std::mem::take(&mut self.kept) {
             screen::note(&line);
+        }
+        if self.lost > 0 {
+            let lost = self.lost;
+            screen::note(&format!("{lost} more lines of the network; `fumehood audit show` has them all"));
         }
         if self.more > 0 && self.told == Told::Refusals {
             screen::note(&format!("denied {} more; `fumehood audit show` has them all", self.more));
@@ -147,9 +159,17 @@ impl Watch {
     }
 
     fn say(&mut self, line: String) {
-        match self.when {
-            When::AtOnce => screen::note(&line),
-            When::Afterwards => self.kept.push(line),
+        if self.kept.len() < MOST_KEPT {
+            self.kept.push_back(line);
+        } else {
+            self.lost += 1;
+        }
+        // Whoever does not read must not keep the sandbox's keeper from its clock.
+        while self.when == When::AtOnce
+            && let Some(line) = self.kept.front()
+            && screen::note_at_once(line)
+        {
+            self.kept.pop_front();
         }
     }
 }

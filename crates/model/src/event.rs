@@ -38,6 +38,9 @@ pub enum Event {
         changes: Option<Changes>,
         collected: Option<Collected>,
     },
+    /// A page is about to be fetched, from outside of every sandbox, under these rules.
+    #[serde(rename = "fetch.started")]
+    FetchStarted(FetchStarted),
     /// Something is about to leave: a connection, or one request.
     #[serde(rename = "egress.allowed")]
     EgressAllowed(EgressAllowed),
@@ -53,6 +56,20 @@ pub enum Event {
     /// The last line of a task.
     #[serde(rename = "task.closed")]
     Closed {},
+}
+
+/// Written before anything is looked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FetchStarted {
+    pub method: String,
+    /// `https://example.com`; what it leads to stands in the lines that follow.
+    pub to: String,
+    /// Without the query.
+    pub path: String,
+    /// The network clause.
+    pub rules: serde_json::Value,
+    /// Whether an answer that was kept is given again, so that nothing leaves.
+    pub from_cache: bool,
 }
 
 /// Written before the first byte leaves.
@@ -128,6 +145,7 @@ impl Event {
             Self::FileRefused { .. } => "file.refused",
             Self::LayerDiscarded {} => "layer.discarded",
             Self::ExecEnded { .. } => "exec.ended",
+            Self::FetchStarted(_) => "fetch.started",
             Self::EgressAllowed(_) => "egress.allowed",
             Self::EgressDenied(_) => "egress.denied",
             Self::EgressEnded(_) => "egress.ended",
@@ -150,6 +168,7 @@ impl Event {
             | Self::FileRefused { .. }
             | Self::LayerDiscarded {}
             | Self::ExecEnded { .. }
+            | Self::FetchStarted(_)
             | Self::Closed {} => false,
         }
     }

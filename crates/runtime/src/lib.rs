@@ -7,6 +7,7 @@ pub mod causes;
 mod durable;
 mod egress;
 pub mod environment;
+pub mod fetch;
 pub mod files;
 mod finish;
 mod keeper;

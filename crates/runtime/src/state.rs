@@ -4,6 +4,7 @@
 //! records/ID.jsonl     one file a task             layers/ID/{meta.json,upper,work}   copy-on-write layers
 //! records/index.jsonl  the per-user chain          sessions/NAME/{meta.json,home,upper,work}
 //! caches/KEY/          one per project and kind    shared/      host-made parts and mount points
+//! fetched/KEY          answers of `fetch`, kept for a moment
 //! trusted.json         pinned fumehood.toml files
 //! ```
 //!
@@ -95,6 +96,11 @@ impl State {
     /// Where caches are.
     pub fn caches(&self) -> PathBuf {
         self.root.join("caches")
+    }
+
+    /// Where answers of `fetch` are kept for a moment. Not made before the first.
+    pub fn fetched(&self) -> PathBuf {
+        self.root.join("fetched")
     }
 
     /// Parts that are the same for every run, and folders that a launch mounts on in its own namespace.

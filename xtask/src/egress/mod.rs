@@ -48,11 +48,14 @@ pub(crate) fn judge() -> Done {
     decided.and(run::must(&mut within))
 }
 
+/// One part: measures, and adds its figures.
+type Part = fn(&Place, &mut Figures) -> Done;
+
 /// The parts that need the private network, which [`judge`] has made.
 pub(crate) fn within(folder: &Path) -> Done {
     let place = Place::enter(folder)?;
     let mut figures = Figures::default();
-    let parts: [(&str, fn(&Place, &mut Figures) -> Done); 4] = [
+    let parts: [(&str, Part); 4] = [
         ("start", start::measure),
         ("stream", stream::measure),
         ("requests", requests::measure),

@@ -2,7 +2,7 @@
 
 use crate::kit::*;
 use fumehood_audit::{TaskLog, index_path, task_path};
-use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event};
+use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted};
 use std::fs;
 
 /// Every event there is.
@@ -15,6 +15,13 @@ pub(crate) fn all() -> Vec<Event> {
         Event::FileApplied { path: "c".into(), change: "modified".into(), bytes: 5 },
         Event::FileRefused { path: "d".into(), why: "a link".into() },
         Event::LayerDiscarded {},
+        Event::FetchStarted(FetchStarted {
+            method: "GET".into(),
+            to: "https://example.com".into(),
+            path: "/page".into(),
+            rules: serde_json::json!({"reach": "public"}),
+            from_cache: false,
+        }),
         Event::EgressAllowed(EgressAllowed {
             id: 1,
             to: "https://api.example.com".into(),
@@ -62,7 +69,7 @@ fn every_name_stands_in_the_record() {
     }
     drop(log);
     let mut torn = fs::read(task_path(folder.path(), &id(1))).unwrap();
-    torn.extend_from_slice(b"{\"seq\":12");
+    torn.extend_from_slice(b"{\"seq\":13");
     fs::write(task_path(folder.path(), &id(1)), torn).unwrap();
     TaskLog::reopen(folder.path(), &id(1), T0).unwrap().close(T0).unwrap();
     let names = |path| -> Vec<String> {
@@ -80,6 +87,7 @@ fn every_name_stands_in_the_record() {
             "file.applied",
             "file.refused",
             "layer.discarded",
+            "fetch.started",
             "egress.allowed",
             "egress.denied",
             "egress.ended",

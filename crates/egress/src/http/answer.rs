@@ -18,6 +18,16 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) body: Bytes,
+    pub(crate) told: Told,
+}
+
+/// What an answer says, apart from its form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// A word of a closed list.
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) remedy: String,
 }
 
 /// Why a server's answer could not be had. Ours are [`Denial`]s.
@@ -98,7 +108,8 @@ impl Answer {
         Self::new(StatusCode::EXPECTATION_FAILED, "malformed", message, "leave `Expect` out", Form::Http)
     }
 
-    fn new(status: StatusCode, code: &str, message: &str, remedy: &str, form: Form) -> Self {
+    fn new(status: StatusCode, code: &'static str, message: &str, remedy: &str, form: Form) -> Self {
+        let told = Told { code, message: message.to_owned(), remedy: remedy.to_owned() };
         let mut fields = HeaderMap::new();
         fields.insert(http::header::SERVER, HeaderValue::from_static("fumehood"));
         fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -106,7 +117,7 @@ impl Answer {
             Form::Http => {
                 let body = json!({"error": {"code": code, "message": message, "remedy": remedy}});
                 fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                Self { status, fields, body: Bytes::from(format!("{body}\n")) }
+                Self { status, fields, body: Bytes::from(format!("{body}\n")), told }
             }
             Form::Grpc => {
                 let denied = status.is_client_error();
@@ -116,9 +127,25 @@ impl Answer {
                 if let Ok(message) = HeaderValue::from_str(&percent(&format!("{message}; {remedy}"))) {
                     fields.insert(HeaderName::from_static("grpc-message"), message);
                 }
-                Self { status: StatusCode::OK, fields, body: Bytes::new() }
+                Self { status: StatusCode::OK, fields, body: Bytes::new(), told }
             }
         }
+    }
+}
+
+// === impl Told ===
+
+impl Told {
+    /// An answer that broke off.
+    pub(crate) fn broken(message: &str) -> Self {
+        let fault = Fault::NoAnswer;
+        Self { code: fault.code(), message: message.to_owned(), remedy: fault.remedy().to_owned() }
+    }
+
+    /// An answer in a form that is not understood.
+    pub(crate) fn unreadable(message: &str) -> Self {
+        let fault = Fault::Framing("");
+        Self { code: fault.code(), message: message.to_owned(), remedy: fault.remedy().to_owned() }
     }
 }
 

@@ -16,11 +16,11 @@
 //!
 //! **Invariant:** an answer that broke off never looks whole to the client.
 
-mod answer;
+pub(crate) mod answer;
 pub mod chunk;
 mod credentials;
-mod exchange;
-mod flow;
+pub(crate) mod exchange;
+pub(crate) mod flow;
 pub mod framing;
 pub mod head;
 mod hop;

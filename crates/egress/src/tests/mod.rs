@@ -2,7 +2,7 @@
 
 mod ceilings;
 mod identity;
-mod lab;
+pub(crate) mod lab;
 mod names;
 mod proxy;
 mod readers;

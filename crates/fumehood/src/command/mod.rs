@@ -8,6 +8,7 @@ mod choose;
 mod diff;
 mod discard;
 mod doctor;
+mod fetch;
 mod net;
 mod network_arguments;
 mod run;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 /// A command: its name, its line in the help, and what it does with the words after its name.
 type Command = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
-const COMMANDS: [Command; 10] = [
+const COMMANDS: [Command; 11] = [
     ("run", "Run a command in a sandbox", run::main),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
@@ -34,6 +35,7 @@ const COMMANDS: [Command; 10] = [
     ("audit", "List, show and verify the record of what ran", audit::main),
     ("trust", "Trust a `fumehood.toml` as it is now", trust::main),
     ("choose", "Say which level of isolation a run needs", choose::main),
+    ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),

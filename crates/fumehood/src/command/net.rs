@@ -1,13 +1,11 @@
 //! `fumehood net explain URL`: what the rules would do with a request, without sending anything.
 
 use super::NetworkArguments;
-use crate::host::{self, Places, Terminals};
 use crate::refusal::Refusal;
-use crate::{screen, spec, usage};
+use crate::{network, screen, usage};
 use clap::{Parser, Subcommand};
 use fumehood_model::code::NOT_STARTED;
 use fumehood_model::egress::{Ask, Denial, Identity, Permit, Request, Scheme, Table, UrlPath};
-use fumehood_model::envelope::{Envelope, EnvelopeSpec, Flaw};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -92,7 +90,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
 
 fn explain(args: &Explain) -> Result<Verdict, Refusal> {
     let (identity, path) = target(&args.url)?;
-    let envelope = envelope(args)?;
+    let envelope = network::envelope(args.config.as_deref(), &args.network, None)?;
     let asked = format!("{identity}{}", path.as_ref().map_or("", |path| path.sent_path()));
     let request = path.as_ref().map(|path| Request { method: &args.method, path });
     let method = request.map(|request| request.method.to_owned());
@@ -113,37 +111,6 @@ fn explain(args: &Explain) -> Result<Verdict, Refusal> {
             Ok(Verdict::denied(asked, method, told))
         }
     }
-}
-
-/// The envelope of the file and the flags. The file was named, so it may say anything.
-fn envelope(args: &Explain) -> Result<Envelope, Refusal> {
-    let places = Places::now()?;
-    let mut defaults = host::defaults(&super::RunArguments::default(), Terminals::now(), &places);
-    defaults.presets = host::presets(places.home.as_deref())?;
-    let flags = spec::of_network(&args.network, &places.cwd);
-    let file = match &args.config {
-        None => EnvelopeSpec::default(),
-        Some(path) => {
-            let path = places.cwd.join(path);
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                Refusal::new(
-                    "read the envelope",
-                    format!("`{name}`: {error}"),
-                    "name a file that you can read",
-                )
-            })?;
-            let folder = path.parent().unwrap_or(&places.cwd);
-            crate::config::parse_alone(&text, &name)?.rebased(folder).spec().clone()
-        }
-    };
-    let told = |flaws: Vec<Flaw>| {
-        Refusal::flaws(&flaws, |flaw| spec::flag_of(flaw.field).unwrap_or(flaw.field).to_owned())
-    };
-    // Only the network is judged: a workspace that is not here says nothing about it.
-    let spec =
-        EnvelopeSpec { network: file.network, credentials: file.credentials, ..EnvelopeSpec::default() };
-    Envelope::check(&spec.overlay(flags), &defaults).map_err(told)
 }
 
 /// Who is asked for, and the path of the request where it is one.

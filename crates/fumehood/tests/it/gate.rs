@@ -3,6 +3,7 @@
 use crate::both_callers::both_callers;
 use crate::lab::{self, Lab};
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 both_callers! {
     the_gate_can_do_nothing_but_speak
     a_secret_is_in_one_process
+    nobody_has_to_read_what_is_told_of_the_network
 }
 
 /// A run whose program has asked for a name, so that there is a gate, and waits for the end of its input.
@@ -61,7 +63,7 @@ fn the_gate_can_do_nothing_but_speak(lab: &Lab) {
     let limits = fs::read_to_string(format!("/proc/{gate}/limits")).unwrap();
     let limit = |name: &str| {
         let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
-        line[name.len()..].split_whitespace().next().unwrap().to_owned()
+        line.strip_prefix(name).unwrap().split_whitespace().next().unwrap().to_owned()
     };
     assert_eq!(limit("Max data size"), (1_u64 << 30).to_string());
     assert_eq!(limit("Max core file size"), "0");
@@ -101,4 +103,29 @@ fn a_secret_is_in_one_process(lab: &Lab) {
     let keeper: u32 = keeper.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(!holds(keeper, &value));
     end(child);
+}
+
+fn nobody_has_to_read_what_is_told_of_the_network(lab: &Lab) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // Almost as much as a pipe takes, so that it is full soon.
+    writer.write_all(&[b'.'; 60 << 10]).unwrap();
+    let script = "while :; do getent hosts $RANDOM$RANDOM.example.org; done";
+    let mut command = lab.fumehood();
+    command.args(["run", "--watch-net", "--timeout", "4s", "--allow", "api.example.com"]);
+    command.args(["--", "/bin/bash", "-c", script]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+    let mut child = command.spawn().unwrap();
+    // The lines that are left are told in the end, and then somebody has to read.
+    let told = std::thread::spawn(move || {
+        std::thread::park_timeout(Duration::from_secs(12));
+        std::io::read_to_string(reader).unwrap()
+    });
+    found(&child, "bash");
+    let keeps = lab::poll(Duration::from_secs(10), || find(child.id(), "bash").is_none());
+    assert!(keeps, "the clock was not looked at");
+    told.thread().unpark();
+    assert!(lab::wait(&mut child, Duration::from_secs(20)).is_some());
+    drop(command);
+    let told = told.join().unwrap();
+    assert!(told.contains(".example.org") && told.contains("4 s"), "{told}");
 }

@@ -85,7 +85,7 @@ fn forms(value: &str) -> Vec<Vec<u8>> {
         let whole = base64(&format!("{before}{value}"));
         let first = (before.len() * 8).div_ceil(6);
         let last = (before.len() + value.len()) * 8 / 6;
-        forms.push(whole[first..last].as_bytes().to_vec());
+        forms.push(whole.as_bytes()[first..last].to_vec());
     }
     let each = |write: fn(u8) -> String| value.bytes().map(write).collect::<String>().into_bytes();
     forms.push(each(|byte| format!("{byte:02x}")));
@@ -98,7 +98,7 @@ fn forms(value: &str) -> Vec<Vec<u8>> {
         b => format!("%{b:02X}"),
     }));
     let json = serde_json::to_string(value).unwrap();
-    forms.push(json[1..json.len() - 1].as_bytes().to_vec());
+    forms.push(json.as_bytes()[1..json.len() - 1].to_vec());
     forms
 }
 

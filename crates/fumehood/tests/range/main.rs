@@ -27,6 +27,8 @@
 //! Those are made tests by `mod held;` in `cases/mod.rs` and in `daily.rs`, and in `probes/mod.rs` by `mod held;` with
 //! `use held::held;` in the place of the empty `held!`.
 //!
+//! `fetch` is another way to the same wall, with probes of its own; its control is `curl`, beside it.
+//!
 //! The clients that are not part of a usual system come from `kit/`, pinned, by `kit/install.sh`;
 //! `scripts/test.sh` calls it.
 
@@ -41,6 +43,8 @@ mod credentials;
 mod daily;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod fetch;
 #[cfg(test)]
 mod flags;
 #[cfg(test)]

@@ -71,6 +71,15 @@ impl Stand {
         self.range.enter(&command)
     }
 
+    /// `fumehood fetch WORDS` on the range's host.
+    pub(crate) fn fetch(&self, words: &[&str]) -> Seen {
+        let mark = self.range.mark();
+        let mut command = self.lab.fumehood();
+        command.arg("fetch").args(words);
+        let ran = finish(self.range.enter(&command), b"");
+        Seen { ran, log: self.settled(mark) }
+    }
+
     /// The same client without any wall.
     pub(crate) fn beside<S: AsRef<OsStr>>(&self, argv: &[S]) -> Seen {
         let mark = self.range.mark();

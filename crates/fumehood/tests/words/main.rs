@@ -63,7 +63,9 @@ fn golden(name: &str, found: &str) {
 fn help_of_every_command() {
     let host = Host::new();
     let mut all = host.told(&["--help"]);
-    for name in ["run", "diff", "apply", "discard", "audit", "trust", "choose", "doctor", "schema"] {
+    for name in
+        ["run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "schema"]
+    {
         all += &host.told(&[name, "--help"]);
     }
     for name in ["list", "show", "verify"] {
@@ -98,6 +100,20 @@ fn messages_about_arguments() {
         &["run", "--json", "--json", "true"],
         &["run", "--json"],
         &["run", "--json", "--level", "docker", "--", "true"],
+        &["fetch"],
+        &["fetch", "file:///etc/passwd"],
+        &["fetch", "example.com"],
+        &["fetch", "http://2130706433/"],
+        &["fetch", "http://a@example.com/"],
+        &["fetch", "-X", "POST", "https://example.com/"],
+        &["fetch", "--max-bytes", "0", "https://example.com/"],
+        &["fetch", "--max-bytes", "1T", "https://example.com/"],
+        &["fetch", "--timeout", "1y", "https://example.com/"],
+        &["fetch", "--net", "none", "https://example.com/"],
+        &["fetch", "-p", "80", "https://example.com/"],
+        &["fetch", "--allow", "*.com", "https://example.com/"],
+        &["fetch", "-o", "nowhere/page", "https://example.com/"],
+        &["fetch", "--json", "gopher://example.com/"],
         &["schema", "--pretty"],
         &["choose", "--trust", "low", "--blast", "high"],
         &["choose", "--json"],

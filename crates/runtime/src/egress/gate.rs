@@ -9,8 +9,9 @@ use fumehood_vault::secret::Secret;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
-/// What the gate reads of the host's files: how names are resolved, and whose certificates are believed.
-const READABLE: [&str; 6] = [
+/// What a process that speaks to the world reads of the host's files: how names are resolved, and whose
+/// certificates are believed.
+pub(super) const READABLE: [&str; 6] = [
     "/etc",
     "/usr/share",
     "/usr/lib/ssl",

@@ -13,6 +13,7 @@
 
 mod confined;
 mod gate;
+pub(crate) mod page;
 pub(crate) mod ports;
 mod prepare;
 mod publish;
@@ -110,6 +111,12 @@ impl<'a> Wall<'a> {
         if self.will_fork() {
             self.stage = Stage::Shut;
         }
+    }
+
+    /// One whose gate is at work already.
+    pub(crate) fn at_work(intake: Intake, pidfd: OwnedFd, tell: Tell<'a>) -> Self {
+        let stage = Stage::Open(Open { intake, pidfd });
+        Self { stage, tell, denied: BTreeMap::new(), renewals: Renewals::default(), fault: None }
     }
 
     /// What has to be waited for.

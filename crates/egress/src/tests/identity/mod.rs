@@ -43,7 +43,7 @@ fn judged_dialled_certified_injected_and_recorded_are_one() {
     let count: u64 = if full { 1_000_000 } else { 20_000 };
     let seed = std::env::var("FUMEHOOD_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64
+        u64::from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos())
     });
     println!("FUMEHOOD_TEST_SEED={seed}");
     let outside = Rc::new(world::Outside::new());

@@ -113,7 +113,8 @@ impl Random {
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % limit as u64) as usize
+        let limit = u64::try_from(limit).unwrap();
+        usize::try_from((mixed ^ (mixed >> 31)) % limit).unwrap()
     }
 
     /// Whether something happens that happens so often in a hundred.

@@ -3,8 +3,8 @@
 Plain: `/echo` (the request's head; `as=plain|gzip|deflate|br|zstd|base64|hex|percent|json|reversed`, `split=N` bytes a chunk,
 `trailers=1` for the key once more after the body), `/aws/...` (whether the signature is right),
 `/status/N`, `/redirect?to=URL&status=302`, `/drip?n=10&ms=100`, `/stream/N`, `/sse?n=3&ms=100`, `/body`
-(digest and length of what was sent), `/dns-query` (DNS over HTTPS), `/bomb/N` (N bytes of zeros, gzipped),
-`/files/...` (a mirror's files); any other path says who answered.
+(digest and length of what was sent), `/dns-query` (DNS over HTTPS), `/bomb/N` (N bytes of zeros; `as=gzip|br|zstd`),
+`/hops/N?to=URL` (N redirects, the last to there), `/endless`, `/files/...` (a mirror's files); any other path says who answered.
 
 Over HTTP/1 alone, below `/raw/`: `endless-headers`, `big-header/N`, `bad-chunk`, `lying-length`, `no-length`,
 `reset/N`, `half-close`, `garbage`, `two-lengths`, `both-lengths`, `early`, `hang`, `switch` (101 to no known protocol).
@@ -81,7 +81,14 @@ def answer(request):
     if word == "stream":
         return 200, [("content-type", "application/octet-stream")], _stream(int(rest))
     if word == "bomb":
-        return 200, [("content-encoding", "gzip")], _bomb(int(rest))
+        kind = asked.get("as", "gzip")
+        return 200, [("content-encoding", kind)], _bomb(kind, int(rest))
+    if word == "hops":
+        left = int(rest)
+        there = f"/hops/{left - 1}?to={asked['to']}" if left > 1 else asked["to"]
+        return 302, [("location", there)], b""
+    if word == "endless":
+        return 200, [("content-type", "text/plain")], _stream(1 << 60)
     if word == "body":
         told = {"bytes": len(request.body), "sha256": hashlib.sha256(request.body).hexdigest()}
         return 200, [("content-type", "application/json")], json.dumps(told).encode()
@@ -143,11 +150,26 @@ def _stream(count):
         yield block[: min(len(block), count - at)]
 
 
-def _bomb(count):
-    packer = zlib.compressobj(9, wbits=31)
+def _bomb(kind, count):
+    pack, flush = _packer(kind)
     for _ in range(0, count, 1 << 20):
-        yield packer.compress(bytes(1 << 20))
-    yield packer.flush()
+        yield pack(bytes(1 << 20))
+    yield flush()
+
+
+def _packer(kind):
+    if kind == "br":
+        import brotli
+
+        packer = brotli.Compressor(quality=1)
+        return packer.process, packer.finish
+    if kind == "zstd":
+        import zstandard
+
+        packer = zstandard.ZstdCompressor().compressobj()
+        return packer.compress, packer.flush
+    packer = zlib.compressobj(9, wbits=31)
+    return packer.compress, packer.flush
 
 
 def _dns_message(request, asked):
