@@ -54,10 +54,13 @@ impl Ceilings {
         Self { all }
     }
 
-    /// Counts a request, or a connection that is not HTTP. One that is refused is not counted.
+    /// Counts a request, or a connection that is not HTTP. One that is refused is not counted. Where no more
+    /// bytes may pass, there is none.
     pub(crate) fn request(&mut self, host: &Host, now: Duration) -> Result<(), Denial> {
         let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        self.check(Counted::Requests, host, |count, most| count < most)?;
+        for of in [Counted::BytesOut, Counted::BytesIn, Counted::Requests] {
+            self.check(of, host, |count, most| count < most)?;
+        }
         self.check(Counted::PerMinute, host, |next_ns, most| pace(next_ns, most, now_ns).is_some())?;
         self.change(Counted::Requests, host, |count, _| count.saturating_add(1));
         self.change(Counted::PerMinute, host, |next_ns, most| pace(next_ns, most, now_ns).unwrap_or(next_ns));
@@ -77,11 +80,16 @@ impl Ceilings {
         self.change(Counted::Connections, &host, |count, _| count.saturating_sub(1));
     }
 
-    /// Counts bytes, before they are passed on. Those that would pass a ceiling are not to be.
+    /// Counts bytes, before they are passed on. Those that would pass a ceiling are not to be, and with them
+    /// what was left of it is spent: smaller ones do not slip through after them.
     pub(crate) fn bytes(&mut self, host: &Host, bytes_out: u64, bytes_in: u64) -> Result<(), Denial> {
         for (of, more) in [(Counted::BytesOut, bytes_out), (Counted::BytesIn, bytes_in)] {
             if more > 0 {
-                self.check(of, host, |count, most| count.checked_add(more).is_some_and(|sum| sum <= most))?;
+                let fits = |count: u64, most| count.checked_add(more).is_some_and(|sum| sum <= most);
+                if let Err(denial) = self.check(of, host, fits) {
+                    self.change(of, host, |count, most| if fits(count, most) { count } else { most });
+                    return Err(denial);
+                }
             }
         }
         for (of, more) in [(Counted::BytesOut, bytes_out), (Counted::BytesIn, bytes_in)] {
@@ -166,6 +174,7 @@ mod tests {
             Denial::Ceiling { of: Counted::BytesOut, most: 10 }
         );
         ceilings.bytes(&api, 0, 5).unwrap();
+        assert!(ceilings.request(&api, Duration::ZERO).is_err());
         let slot = ceilings.connect(&api).unwrap();
         assert!(ceilings.connect(&host("other.example.com")).is_err());
         ceilings.disconnect(slot);
@@ -206,6 +215,19 @@ mod tests {
         let api = host("api.example.com");
         assert!(ceilings.request(&api, Duration::from_secs(3600)).is_err());
         ceilings.bytes(&api, 1, 1).unwrap();
+    }
+
+    #[test]
+    fn what_was_too_much_leaves_nothing_for_smaller_ones() {
+        let mut ceilings = ceilings(&["bytes-out@*.example.com=100"]);
+        let (one, two) = (host("one.example.com"), host("two.example.com"));
+        ceilings.bytes(&one, 60, 0).unwrap();
+        assert!(ceilings.bytes(&one, 60, 0).is_err());
+        assert!(ceilings.bytes(&one, 1, 0).is_err());
+        let denial = ceilings.request(&one, Duration::ZERO).unwrap_err();
+        assert_eq!(denial, Denial::Ceiling { of: Counted::BytesOut, most: 100 });
+        ceilings.request(&two, Duration::ZERO).unwrap();
+        ceilings.bytes(&two, 100, 0).unwrap();
     }
 
     proptest! {

@@ -51,6 +51,9 @@ fn judged_dialled_certified_injected_and_recorded_are_one() {
     for batch in 0..count / BATCH {
         let mut random = Random::new(seed.wrapping_add(batch));
         run_batch(&outside, &mut random, &mut counts);
+        if batch % 100 == 99 {
+            println!("{} tuples: {counts:?}", (batch + 1) * BATCH);
+        }
     }
     println!("{counts:?}");
     // Each kind has to have come out both ways, or the test would hold for a gate that refuses everything.

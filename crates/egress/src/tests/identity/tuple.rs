@@ -289,6 +289,8 @@ impl Tuple {
                 (*sni == place.host && request.agrees("https", &place, &self.way) && request.may(&place))
                     .then_some("opened")
             }
+            // No line of text is no request: under a rule for any protocol it is bytes, to where they were dialled.
+            (Speech::Clear { request }, "bytes") if !request.is_text(&self.way) => Some("bytes"),
             (Speech::Clear { request }, "clear" | "bytes") => {
                 request.agrees("http", &place, &self.way).then_some("clear")
             }
@@ -353,6 +355,11 @@ impl Request {
             (whole, _) => whole.is_none(),
         };
         absolute && self.hosts.len() == 1 && self.hosts.iter().all(|claim| claim.means(place))
+    }
+
+    fn is_text(&self, way: &Way) -> bool {
+        matches!(way, Way::Absolute)
+            || self.absolute.as_ref().is_none_or(|(_, claim)| !claim.text.contains('\0'))
     }
 
     fn may(&self, place: &Meant) -> bool {

@@ -1,12 +1,11 @@
 //! Where values come from, and which are refused.
 
-use super::{API, Held, assert_silent, field, word};
+use super::{API, Held, assert_silent, field};
 use crate::both_callers::both_callers;
 use crate::lab::Lab;
 
 both_callers! {
     a_file_and_a_command_give_the_same
-    a_value_that_ends_is_asked_for_again
     what_no_request_can_carry_is_refused_at_the_start
 }
 
@@ -22,21 +21,6 @@ fn a_file_and_a_command_give_the_same(lab: &Lab) {
         let request = seen.log.all("request").next().unwrap();
         assert_eq!(field(request, "authorization"), format!("Bearer {}", held.value), "{request}");
     }
-}
-
-/// A command that gives a value for a second: the next request after it carries the next value.
-fn a_value_that_ends_is_asked_for_again(lab: &Lab) {
-    let held = Held::new(lab);
-    let stem = format!("tok_{}", word(30));
-    let line = format!(
-        "GH=cmd:echo x >> count; printf '{{\"value\": \"{stem}%s\", \"expires_in\": 1}}' $(wc -l < count | tr -d ' ')"
-    );
-    let script = format!("{GET}; sleep 1.5; {GET}");
-    let seen = held.stand.inside(&["--secret", &line, "--allow", API], &["sh", "-c", &script]);
-    assert_eq!(seen.ran.code(), 0, "{}", seen.ran.told());
-    assert_silent(&seen, &stem);
-    let sent: Vec<_> = seen.log.all("request").map(|request| field(request, "authorization")).collect();
-    assert_eq!(sent, [format!("Bearer {stem}1"), format!("Bearer {stem}2")], "{}", seen.ran.told());
 }
 
 /// Line breaks, NUL, 64 KiB and more, nothing; a name that is none. The message holds nothing of the value.

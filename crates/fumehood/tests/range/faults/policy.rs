@@ -28,7 +28,7 @@ fn e42_a_policy_with_a_flaw_starts_nothing(lab: &Lab) {
         ("[network]\nallow = [\"user@api.example.com\"]\n", "user@api.example.com"),
         ("[network]\nallow = [\"https://api.example.com/** with bearer:NONE\"]\n", "NONE"),
         ("[network]\nnet = \"everything\"\n", "everything"),
-        ("[network]\nallow = [\"api.example.com\"]\n[network]\nallow = []\n", "network"),
+        ("[network]\nallow = [\"api.example.com\"]\n[network]\nallow = []\n", "duplicate"),
         ("[nettwork]\nallow = []\n", "nettwork"),
         ("[network\nallow = []\n", "[network"),
         ("\0\u{1}", ""),

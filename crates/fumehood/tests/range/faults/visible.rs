@@ -29,7 +29,8 @@ print('sockets', sockets)
 paths = [os.path.join(top, name) for top, _, names in os.walk('/run') for name in names if os.path.exists(os.path.join(top, name)) and (os.stat(os.path.join(top, name)).st_mode & 0o170000) == 0o140000]
 print('paths', paths)
 sent = 0
-for process in range(2, 70000):
+libc = ctypes.CDLL(None)
+for process in range(2, 6000):
     if process == os.getpid():
         continue
     try:
@@ -37,7 +38,7 @@ for process in range(2, 70000):
         sent += 1
     except OSError:
         pass
-    if ctypes.CDLL(None).ptrace(16, process, 0, 0) == 0:
+    if libc.ptrace(16, process, 0, 0) == 0:
         print('traced', process)
 assert get() == 200
 print('sent', sent, 'and still served')

@@ -58,6 +58,7 @@ fn judge(stand: &Stand, wall: Wall, steps: &Value, good: usize) -> Verdict {
         let head = request["head"].as_str().unwrap_or_default();
         request["host"] != ALLOWED
             || !(target.starts_with("/ok/") || target == "/plain")
+            || [DENIED, "%2e"].iter().any(|word| head.contains(word))
             || target.contains("..")
             || request["method"] != "GET"
             || request["to"] != RIGHT

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import ipaddress
 import os
+import shutil
 import ssl
 import subprocess
 import time
@@ -28,6 +29,7 @@ def prepare(folder):
                          "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-out", _at(f"{name}.pem"))
             _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", _at("leaf.key"))
             _lay_trust(trust)
+        _lay_java_trust(os.path.join(trust, "java"))
     return trust
 
 
@@ -124,6 +126,19 @@ def _lay_trust(trust):
     for name, text in ((f"{hashed}.0", alone), ("ca-certificates.crt", both)):
         with open(os.path.join(trust, name), "w") as file:
             file.write(text)
+
+
+def _lay_java_trust(folder):
+    """The store that Debian's Java reads, where there is a Java."""
+    store = os.path.join(folder, "cacerts")
+    if shutil.which("keytool") is None or _fresh(store, 300):
+        return
+    os.makedirs(folder, exist_ok=True)
+    own = f"{store}.{os.getpid()}"
+    subprocess.run(["keytool", "-importcert", "-noprompt", "-storetype", "JKS", "-storepass", "changeit", "-alias", "range",
+                    "-keystore", own, "-file", authority()], check=True, capture_output=True)
+    os.chmod(own, 0o644)
+    os.rename(own, store)
 
 
 def _new_key(name):
