@@ -133,6 +133,10 @@ impl<W: Wall> Forward<W> {
         source: &mut S,
         client: &mut C,
     ) -> Left {
+        if let Some(denial) = hop::overrides(&ask.fields) {
+            let denial = self.wall().refuse(ask.asked(), denial).await;
+            return self.deny(&ask, &denial, client).await;
+        }
         let cleared = match self.wall().clear(ask.asked()).await {
             Ok(cleared) => cleared,
             Err(denial) => return self.deny(&ask, &denial, client).await,

@@ -44,6 +44,23 @@ pub(crate) fn upgrade(method: &Method, head: &RequestHead) -> Result<Upgrade, De
     Ok(asked)
 }
 
+/// Fields by which some servers take another method or path than those of the request line, which were judged.
+const OVERRIDES: [&str; 7] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-original-uri",
+    "x-override-url",
+];
+
+/// Why a request says two things: what its line asks for, and what a field of it would have done instead.
+pub(crate) fn overrides(fields: &HeaderMap) -> Option<Denial> {
+    let says = OVERRIDES.iter().any(|name| fields.contains_key(*name));
+    says.then_some(Denial::Malformed("a field asks for another method or path than the request line"))
+}
+
 /// Takes out of a request what ends here, and what is written anew: host and framing.
 pub(crate) fn strip_request(fields: &mut HeaderMap) {
     let trailers = has_token(fields, &TE, "trailers");

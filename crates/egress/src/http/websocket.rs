@@ -30,6 +30,10 @@ pub(crate) async fn exchange<W: Wall, R: AsyncRead + Unpin, K: AsyncWrite + Unpi
     reader: &mut Reader<R>,
     client: &mut ClientOne<'_, K>,
 ) -> Outcome {
+    if let Some(denial) = hop::overrides(&ask.fields) {
+        let denial = forward.wall().refuse(ask.asked(), denial).await;
+        return Outcome::Http(forward.deny(&ask, &denial, client).await);
+    }
     let cleared = match forward.wall().clear(ask.asked()).await {
         Ok(cleared) => cleared,
         Err(denial) => return Outcome::Http(forward.deny(&ask, &denial, client).await),

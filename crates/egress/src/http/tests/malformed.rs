@@ -56,6 +56,8 @@ fn what_has_two_meanings_is_refused() {
         (b"POST /v1/x HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 0x1\r\n\r\nx", "400"),
         (b"POST /v1/x HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 99999999999999999999\r\n\r\nx", "400"),
         (b"POST /v1/x HTTP/1.1\r\nHost: api.example.com\r\nExpect: evil\r\nContent-Length: 1\r\n\r\nx", "417"),
+        (b"GET /v1/x HTTP/1.1\r\nHost: api.example.com\r\nX-HTTP-Method-Override: DELETE\r\n\r\n", "400"),
+        (b"GET /v1/x HTTP/1.1\r\nHost: api.example.com\r\nX-Original-URL: /admin\r\n\r\n", "400"),
         (b"GET /v1/../admin HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "403"),
         (b"GET /../v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "403"),
         (b"GET /v1/x%zz HTTP/1.1\r\nHost: api.example.com\r\n\r\n", "403"),
