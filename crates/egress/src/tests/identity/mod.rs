@@ -70,7 +70,8 @@ fn run_batch(outside: &Rc<world::Outside>, random: &mut Random, counts: &mut Cou
         let servers = Servers::start(&lab.world, outside).await;
         let ca = Ca::make("identity", SystemTime::now()).unwrap();
         let inside = client::believing([ca.der(), outside.der()]);
-        let readers = Readers::new(lab.gate.table().egress().authorities.clone(), Some(ca), vault());
+        let believed = crate::tls::Servers::read(&lab.gate.table().egress().authorities).unwrap();
+        let readers = Readers::new(believed, Some(ca), vault());
         let door: Door = Entrance::new(lab.gate.clone(), Rc::new(readers));
         for _ in 0..BATCH {
             let tuple = Tuple::random(random);
