@@ -36,7 +36,7 @@ pub(crate) const HANDSHAKE: Duration = Duration::from_secs(30);
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Unused connections to servers, all together, and how long each is kept.
-pub(crate) const IDLE_CONNECTIONS: usize = 8;
+pub(crate) const IDLE_CONNECTIONS: usize = 32;
 pub(crate) const IDLE_TIME: Duration = Duration::from_secs(30);
 
 /// Streams of one HTTP/2 connection at the same time.

@@ -54,7 +54,7 @@ fn a_body_goes_up_and_chunks_come_down_with_trailers() {
         let (address, seen) = server(vec![("0\r\n\r\n", say)]).await;
         let wall = Fake::new(&[RULE], address);
         let mut client = client(&wall, place("http://api.example.com")).await;
-        let answer = talk(
+        let answer = talk_all(
             &mut client,
             b"POST /v1/x HTTP/1.1\r\nHost: api.example.com\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         )
@@ -120,7 +120,7 @@ fn heads_without_bodies_interim_answers_and_old_clients() {
         let (address, _) = server(vec![("\r\n\r\n", say)]).await;
         let wall = Fake::new(&[RULE], address);
         let mut one = client(&wall, place("http://api.example.com")).await;
-        let answer = talk(&mut one, b"HEAD /v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n").await;
+        let answer = talk_all(&mut one, b"HEAD /v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n").await;
         assert_eq!(answer, "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n");
         let say = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
         let (address, _) = server(vec![("\r\n\r\n", say)]).await;

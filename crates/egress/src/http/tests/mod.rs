@@ -225,21 +225,25 @@ pub(super) fn identity(url: &str) -> Identity {
 pub(super) async fn talk<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, say: &[u8]) -> String {
     stream.write_all(say).await.unwrap();
     stream.flush().await.unwrap();
-    listen(stream, is_whole).await
+    listen(stream, 10_000, is_whole).await
 }
 
 /// Sends, and reads until the other side closes or falls silent.
 pub(super) async fn talk_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, say: &[u8]) -> String {
     stream.write_all(say).await.unwrap();
     stream.flush().await.unwrap();
-    listen(stream, |_| false).await
+    listen(stream, 1_000, |_| false).await
 }
 
-async fn listen<S: AsyncRead + Unpin>(stream: &mut S, is_enough: impl Fn(&str) -> bool) -> String {
+async fn listen<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    silence_millis: u64,
+    is_enough: impl Fn(&str) -> bool,
+) -> String {
     let mut got = Vec::new();
     loop {
         // The first may take a while on a busy machine; after it, silence is an end.
-        let patience = std::time::Duration::from_millis(if got.is_empty() { 15_000 } else { 1_000 });
+        let patience = std::time::Duration::from_millis(if got.is_empty() { 15_000 } else { silence_millis });
         let read = tokio::time::timeout(patience, stream.read_buf(&mut got)).await;
         let text = String::from_utf8_lossy(&got).into_owned();
         if !matches!(read, Ok(Ok(1..))) || is_enough(&text) {
