@@ -62,7 +62,8 @@ fn start(rules: &[String]) -> Whole {
             match intake.take().unwrap() {
                 Taken::Events { id, events: more, .. } => {
                     events.extend(more);
-                    intake.reply(id, true).unwrap();
+                    // A gate that has said its last may be gone before it is answered.
+                    let _ = intake.reply(id, true);
                 }
                 Taken::Nothing => {}
                 Taken::End => return events,

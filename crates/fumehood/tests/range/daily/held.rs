@@ -36,8 +36,8 @@ fn without_a_rule_and_told_why(lab: &Lab) {
 
 /// What the tool itself said last, for the published table.
 fn denial(err: &str) -> String {
-    let own = err.lines().filter(|line| !line.starts_with("fumehood:") && !line.trim().is_empty());
-    own.last().unwrap_or_default().trim().chars().take(160).collect()
+    let mut own = err.lines().rev().filter(|line| !line.starts_with("fumehood:") && !line.trim().is_empty());
+    own.next().unwrap_or_default().trim().chars().take(160).collect()
 }
 
 fn all_work(lab: &Lab, rules: fn(&super::Tool) -> &'static [&'static str]) {
