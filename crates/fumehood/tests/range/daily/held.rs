@@ -34,10 +34,22 @@ fn without_a_rule_and_told_why(lab: &Lab) {
     assert!(flaws.is_empty(), "{} of {}:\n{}", flaws.len(), tools().count(), flaws.join("\n"));
 }
 
-/// What the tool itself said last, for the published table.
+/// What the tool itself says about it: the words that `docs/daily-use.md` shows.
 fn denial(err: &str) -> String {
-    let own = err.lines().filter(|line| !line.starts_with("fumehood:") && !line.trim().is_empty());
-    own.last().unwrap_or_default().trim().chars().take(160).collect()
+    let own: Vec<&str> =
+        err.lines().filter(|line| !line.starts_with("fumehood:") && !line.trim().is_empty()).collect();
+    let words = [
+        "resolve",
+        "not known",
+        "NOTFOUND",
+        "no such host",
+        "Unresolved",
+        "translate host name",
+        "DNS",
+        "dns",
+    ];
+    let telling = own.iter().find(|line| words.iter().any(|word| line.contains(word)));
+    telling.or(own.last()).copied().unwrap_or_default().trim().chars().take(200).collect()
 }
 
 fn all_work(lab: &Lab, rules: fn(&super::Tool) -> &'static [&'static str]) {
