@@ -30,8 +30,9 @@ want ssh openssh-client
 want psql postgresql-client
 want npm npm
 want wget wget
+want java default-jdk-headless
+want keytool default-jre-headless
 want go golang-go
-want javac default-jdk-headless
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
 ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing="$missing postgresql"
 /usr/bin/python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"

@@ -34,7 +34,7 @@ fn without_a_rule_and_told_why(lab: &Lab) {
     assert!(flaws.is_empty(), "{} of {}:\n{}", flaws.len(), tools().count(), flaws.join("\n"));
 }
 
-/// What the tool itself said last, for the published table.
+/// What the tool itself says about it: the words that `docs/daily-use.md` shows.
 fn denial(err: &str) -> String {
     let mut own = err.lines().rev().filter(|line| !line.starts_with("fumehood:") && !line.trim().is_empty());
     own.next().unwrap_or_default().trim().chars().take(160).collect()

@@ -30,7 +30,7 @@ fn e42_a_policy_with_a_flaw_starts_nothing(lab: &Lab) {
         ("[network]\nnet = \"everything\"\n", "everything"),
         ("[network]\nallow = [\"api.example.com\"]\n[network]\nallow = []\n", "duplicate"),
         ("[nettwork]\nallow = []\n", "nettwork"),
-        ("[network\nallow = []\n", "[network"),
+        ("[network\nallow = []\n", "unclosed"),
         ("\0\u{1}", ""),
     ];
     for (place, (text, word)) in bad.iter().enumerate() {

@@ -19,7 +19,7 @@ struct Fault {
     fine: bool,
 }
 
-const PARTIAL: fn(i32, u16, &str) -> bool = |code, _, _| code != 0;
+const PARTIAL: fn(i32, u16, &str) -> bool = |code, status, _| code != 0 || status == 502;
 const BAD_GATEWAY: fn(i32, u16, &str) -> bool = |code, status, _| code == 0 && status == 502;
 
 const FAULTS: &[Fault] = &[
@@ -36,6 +36,12 @@ const FAULTS: &[Fault] = &[
     Fault {
         path: "/raw/early",
         good: |code, status, body| code == 0 && status == 200 && body == "ok",
+        fine: true,
+    },
+    // Cut off, for all that TLS says of it, and never whole to a client: curl by itself takes it.
+    Fault {
+        path: "/raw/no-notice",
+        good: |code, status, body| code != 0 || status == 502 || body == "in the clear",
         fine: true,
     },
     Fault { path: "/raw/lying-length", good: PARTIAL, fine: false },

@@ -23,7 +23,7 @@ for process in filter(str.isdigit, os.listdir('/proc')):
         except OSError:
             pass
 text = b' '.join(seen)
-print('gate', text.count(b'fumehood-gate') + text.count(b'fumehood-reaper'))
+print('gate', sum(text.count(b'fumehood' + word) for word in (b'-gate', b'-reaper')))
 sockets = [line.split()[-1] for line in open('/proc/net/unix').read().splitlines()[1:] if len(line.split()) > 7]
 print('sockets', sockets)
 paths = [os.path.join(top, name) for top, _, names in os.walk('/run') for name in names if os.path.exists(os.path.join(top, name)) and (os.stat(os.path.join(top, name)).st_mode & 0o170000) == 0o140000]

@@ -6,7 +6,8 @@ Plain: `/echo` (the request's head; `as=plain|gzip|deflate|br|zstd|base64|hex|pe
 (digest and length of what was sent), `/dns-query` (DNS over HTTPS), `/bomb/N` (N bytes of zeros; `as=gzip|br|zstd`),
 `/hops/N?to=URL` (N redirects, the last to there), `/endless`, `/files/...` (a mirror's files); any other path says who answered.
 
-Over HTTP/1 alone, below `/raw/`: `endless-headers`, `big-header/N`, `bad-chunk`, `lying-length`, `no-length`,
+Over HTTP/1 alone, below `/raw/`: `endless-headers`, `big-header/N`, `bad-chunk`, `lying-length`, `no-length`, `no-notice`
+(the same, and over TLS without a word that it is the end),
 `reset/N`, `half-close`, `garbage`, `two-lengths`, `both-lengths`, `early`, `hang`, `switch` (101 to no known protocol).
 """
 
@@ -215,6 +216,15 @@ def raw(connection, request):
         stream.shutdown(socket.SHUT_WR)
         time.sleep(0.5)
         return False
+    if kind == "no-length":
+        stream.sendall(ok + b"connection: close\r\n\r\nto the end")
+        if hasattr(stream, "unwrap"):
+            stream.unwrap()
+        return False
+    if kind == "no-notice":
+        secret = hasattr(stream, "unwrap")
+        stream.sendall(ok + b"connection: close\r\n\r\n" + (b"to no end" if secret else b"in the clear"))
+        return False
     if kind == "switch":
         stream.sendall(b"HTTP/1.1 101 -\r\nupgrade: unheard-of\r\nconnection: upgrade\r\n\r\nbytes after the switch")
         while data := stream.recv(65536):
@@ -223,7 +233,6 @@ def raw(connection, request):
     stream.sendall({
         "bad-chunk": ok + b"transfer-encoding: chunked\r\n\r\nzz\r\nnot a chunk\r\n",
         "lying-length": ok + b"content-length: 1000\r\n\r\nshort",
-        "no-length": ok + b"connection: close\r\n\r\nto the end",
         "garbage": b"\x00\xff this is no HTTP\r\n\r\n" * 10,
         "two-lengths": ok + b"content-length: 5\r\ncontent-length: 6\r\n\r\nabcdef",
         "both-lengths": ok + b"content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n",
