@@ -30,7 +30,7 @@ want ssh openssh-client
 want psql postgresql-client
 want npm npm
 want wget wget
-want java default-jdk-headless
+want javac default-jdk-headless
 want keytool default-jre-headless
 want go golang-go
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
