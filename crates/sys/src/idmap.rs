@@ -1,5 +1,6 @@
 //! A user namespace that exists only as a mapping, for id-mapped mounts.
 
+use crate::launch::clone::plain_arguments;
 use crate::raw::syscall;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -28,19 +29,8 @@ pub fn exchange(owner: u32, sandbox: u32) -> Vec<Range> {
 /// Makes the namespace. Needs root in the host's user namespace.
 pub fn namespace(uids: &[Range], gids: &[Range]) -> io::Result<OwnedFd> {
     let mut pidfd = -1_i32;
-    let mut args = libc::clone_args {
-        flags: (libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::CLONE_FILES) as u64,
-        pidfd: std::ptr::from_mut(&mut pidfd) as u64,
-        child_tid: 0,
-        parent_tid: 0,
-        exit_signal: libc::SIGCHLD as u64,
-        stack: 0,
-        stack_size: 0,
-        tls: 0,
-        set_tid: 0,
-        set_tid_size: 0,
-        cgroup: 0,
-    };
+    let mut args = plain_arguments((libc::CLONE_NEWUSER | libc::CLONE_PIDFD | libc::CLONE_FILES) as u64);
+    args.pidfd = std::ptr::from_mut(&mut pidfd) as u64;
     let pointer = std::ptr::from_mut(&mut args) as usize;
     let parent = crate::process::own_pid();
     // SAFETY: a fork with its own copy of memory; the child only sleeps until it is killed.

@@ -214,7 +214,7 @@ fn arguments(flags: u64, pidfd: &mut libc::c_int, stack: &mut Stack) -> libc::cl
     args
 }
 
-const fn plain_arguments(flags: u64) -> libc::clone_args {
+pub(crate) const fn plain_arguments(flags: u64) -> libc::clone_args {
     libc::clone_args {
         flags,
         pidfd: 0,

@@ -9,7 +9,7 @@
 //! returns into the caller's frames.
 
 mod beside;
-mod clone;
+pub(crate) mod clone;
 mod ids;
 mod lockdown;
 mod mount;

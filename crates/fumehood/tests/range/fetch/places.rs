@@ -4,6 +4,7 @@ use super::probes::Probe;
 use super::{RIGHT, RIGHT_80, control, encoded, stand};
 use crate::both_callers::both_callers;
 use crate::lab::Lab;
+use crate::probes::INTERNAL;
 use crate::stand::Stand;
 use serde_json::json;
 
@@ -58,23 +59,6 @@ fn e48_nothing_but_http_is_fetched(lab: &Lab) {
     assert_eq!(seen.ran.out(), "canary-of-a-file", "{}", seen.ran.told());
     assert!(!control(&stand, "ftp://denied.test/").log.dialled().is_empty());
 }
-
-const INTERNAL: &[&str] = &[
-    "127.0.0.1",
-    "169.254.169.254",
-    "10.1.2.3",
-    "172.16.0.1",
-    "192.168.1.1",
-    "100.100.100.200",
-    "0.0.0.0",
-    "::1",
-    "fd00:ec2::254",
-    "fc00::1",
-    "::ffff:10.1.2.3",
-    "64:ff9b::a01:203",
-    "64:ff9b:1::a01:203",
-    "2002:a01:203::1",
-];
 
 fn e49_answers_that_are_internal(lab: &Lab) {
     let hosts = (0..INTERNAL.len()).map(|place| format!("n{place}.allowed.test"));

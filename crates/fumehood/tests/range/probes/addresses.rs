@@ -17,7 +17,8 @@ super::probes! {
 }
 
 const PROXY: &[&str] = &["--net", "proxy"];
-const INTERNAL: &[&str] = &[
+/// One of each kind of address that no name may lead to.
+pub(crate) const INTERNAL: &[&str] = &[
     "127.0.0.1",
     "127.0.0.2",
     "169.254.169.254",

@@ -15,6 +15,8 @@ mod ports;
 mod tls;
 mod upgrades;
 
+pub(crate) use addresses::INTERNAL;
+
 use crate::lab::{Caller, am_root};
 use crate::stand::{Stand, Wall};
 use fumehood_backend::conformance::Verdict;
