@@ -88,7 +88,8 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
         }
     }
 
-    /// Finds out what is spoken, and lets those do it who can.
+    /// Finds out what is spoken, and lets those do it who can. Each way is boxed: a connection is to hold the
+    /// state of the one that it took, not room for the largest.
     pub(crate) async fn speak(&self, mut inbound: Inbound, opening: Opening) {
         let Some(place) = inbound.place.clone() else { return };
         // Where TLS has to be opened nothing may pass unread for having come late.
@@ -100,18 +101,18 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
             Ok(Err(_)) => return,
         };
         match first {
-            First::Tls(hello) => self.tls(inbound, &place, opening, hello).await,
+            First::Tls(hello) => Box::pin(self.tls(inbound, &place, opening, hello)).await,
             First::BadTls(why) => {
-                self.refuse_tls(inbound, &place, Denial::Malformed(why), DECODE_ERROR).await;
+                Box::pin(self.refuse_tls(inbound, &place, Denial::Malformed(why), DECODE_ERROR)).await;
             }
-            First::Http => self.protocols.http(self.gate.clone(), inbound).await,
+            First::Http => Box::pin(self.protocols.http(self.gate.clone(), inbound)).await,
             First::More | First::Other if opening.tcp => {
                 let settled = first == First::Other;
-                self.tunnel(inbound, &place, Scheme::Tcp, (!settled).then_some(opening)).await;
+                Box::pin(self.tunnel(inbound, &place, Scheme::Tcp, (!settled).then_some(opening))).await;
             }
             First::More if inbound.first.is_empty() => {}
             First::More | First::Other if opening.http => {
-                self.protocols.http(self.gate.clone(), inbound).await;
+                Box::pin(self.protocols.http(self.gate.clone(), inbound)).await;
             }
             First::More | First::Other => {
                 if let Some(identity) = place.speaking(Scheme::Tcp) {
@@ -125,18 +126,18 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
 
     async fn tls(&self, inbound: Inbound, place: &Place, opening: Opening, hello: ClientHello) {
         if let Err(denial) = judge_name(&hello, &place.host) {
-            return self.refuse_tls(inbound, place, denial, UNRECOGNIZED_NAME).await;
+            return Box::pin(self.refuse_tls(inbound, place, denial, UNRECOGNIZED_NAME)).await;
         }
         if opening.open_tls {
-            self.protocols.tls(self.gate.clone(), inbound, hello).await;
+            Box::pin(self.protocols.tls(self.gate.clone(), inbound, hello)).await;
         } else if opening.tls && hello.encrypted && !opening.tcp {
             // What is read is the outer name; whom the server takes it for could be somebody else.
-            self.refuse_tls(inbound, place, Denial::HiddenName, UNRECOGNIZED_NAME).await;
+            Box::pin(self.refuse_tls(inbound, place, Denial::HiddenName, UNRECOGNIZED_NAME)).await;
         } else if opening.tls {
-            self.tunnel(inbound, place, Scheme::Https, None).await;
+            Box::pin(self.tunnel(inbound, place, Scheme::Https, None)).await;
         } else if let Some(identity) = place.speaking(Scheme::Https) {
             let denial = self.gate.why_closed(&identity);
-            self.refuse_tls(inbound, place, denial, ACCESS_DENIED).await;
+            Box::pin(self.refuse_tls(inbound, place, denial, ACCESS_DENIED)).await;
         }
     }
 
@@ -151,8 +152,10 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
     async fn tunnel(&self, mut inbound: Inbound, place: &Place, scheme: Scheme, late: Option<Opening>) {
         let Some(identity) = place.speaking(scheme) else { return };
         let asked = Asked { identity: &identity, request: None, via: inbound.via };
-        let Ok(cleared) = self.gate.clear(asked).await else { return self.cut(inbound, scheme).await };
-        match self.gate.dial(&cleared).await {
+        let Ok(cleared) = Box::pin(self.gate.clear(asked)).await else {
+            return self.cut(inbound, scheme).await;
+        };
+        match Box::pin(self.gate.dial(&cleared)).await {
             Err(error) => {
                 self.gate.end(cleared, End { fault: Some(error.to_string()), ..End::default() }).await;
                 reset(&inbound.stream);

@@ -39,7 +39,7 @@ mod tests;
 
 pub use credentials::Secrets;
 pub use prefixed::{Cut, Prefixed};
-pub use target::Place;
+pub use target::Addressing;
 
 use crate::tls::{NotOpened, Opener, Servers, server};
 use crate::wall::{Asked, Via, Wall};
@@ -75,19 +75,19 @@ impl<W: Wall> Forward<W> {
         &self,
         stream: S,
         first: Bytes,
-        place: &Place,
+        addressing: &Addressing,
         via: Via,
     ) {
         let mut stream = Prefixed::new(stream, first);
-        if let Place::Fixed(identity) = place {
+        if let Addressing::Fixed(identity) = addressing {
             // HTTP/2 is known by its first bytes, however it was agreed on.
             if stream.begins_with(http2::PREFACE).await {
-                http2::serve(self, stream, identity, via).await;
+                Box::pin(http2::serve(self, stream, identity, via)).await;
                 return;
             }
         }
         let (stream, first) = stream.into_parts();
-        http1::serve(self, stream, first, place, via).await;
+        http1::serve(self, stream, first, addressing, via).await;
     }
 
     /// Opens a connection of TLS, and serves what is inside. `first` are bytes of it that were read
@@ -103,7 +103,8 @@ impl<W: Wall> Forward<W> {
             let asked = Asked { identity: &identity, request: None, via };
             self.wall().refuse(asked, denial).await;
         };
-        let tls = match opener.open(Prefixed::new(stream, first), &identity).await {
+        // Boxed, as the states of what is over soon: they would be held as long as the connection lasts.
+        let tls = match Box::pin(opener.open(Prefixed::new(stream, first), &identity)).await {
             Ok(tls) => tls,
             Err(NotOpened::Denied(denial)) => return refuse(denial).await,
             Err(NotOpened::Leaf(_)) => return refuse(Denial::NotInspected).await,
@@ -124,8 +125,7 @@ impl<W: Wall> Forward<W> {
             }
         }
         let (tls, first) = tls.into_parts();
-        // Boxed: the state of an opened connection is large, and most of it is of this call.
-        Box::pin(self.serve(tls, first, &Place::Fixed(identity), via)).await;
+        self.serve(tls, first, &Addressing::Fixed(identity), via).await;
     }
 
     pub(crate) fn wall(&self) -> &W {

@@ -270,7 +270,7 @@ impl<W: Wall> Protocols<W> for Named {
             Some(place) => format!("http {}:{} {}", place.host, place.port(), inbound.via.name()),
             None => format!("http {}", inbound.via.name()),
         };
-        let mut stream = inbound.into_stream();
+        let mut stream = crate::http::Prefixed::new(inbound.stream, inbound.first.into());
         let mut first = [0; 4];
         stream.read_exact(&mut first).await.unwrap();
         let told = format!("{told} {}", String::from_utf8_lossy(&first));
