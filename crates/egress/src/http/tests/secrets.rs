@@ -243,6 +243,7 @@ fn nothing_is_put_into_the_frames_of_a_websocket() {
         }
         assert!(got.starts_with(b"HTTP/1.1 101 "));
         // A frame whose mask is zeroes holds its text as it is; the server sends back what it gets, and the value.
+        assert_eq!(placeholder.len(), VALUE.len());
         let length = u8::try_from(placeholder.len()).unwrap();
         let frame = [&[0x81, 0x80 | length, 0, 0, 0, 0], placeholder.as_bytes()].concat();
         client.write_all(&frame).await.unwrap();
@@ -277,7 +278,7 @@ async fn switching(tls: Arc<ServerConfig>) -> (SocketAddr, Rc<RefCell<Vec<u8>>>)
         stream.write_all(switch).await.unwrap();
         stream.flush().await.unwrap();
         let head = got.len();
-        while got.len() == head {
+        while got.len() < head + 6 + VALUE.len() {
             assert_ne!(stream.read_buf(&mut got).await.unwrap(), 0);
         }
         let back = [&got[head..], VALUE.as_bytes()].concat();
@@ -285,6 +286,7 @@ async fn switching(tls: Arc<ServerConfig>) -> (SocketAddr, Rc<RefCell<Vec<u8>>>)
         stream.write_all(&back).await.unwrap();
         stream.flush().await.unwrap();
         while stream.read_buf(&mut got).await.is_ok_and(|count| count > 0) {}
+        stream.shutdown().await.unwrap();
     });
     (address, seen)
 }
