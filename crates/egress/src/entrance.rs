@@ -54,7 +54,7 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
     /// A connection that was dialled as if nothing were in between.
     pub(crate) async fn dialled(self, stream: TcpStream, to: SocketAddr) {
         let Some(place) = self.place(to) else { return reset(&stream) };
-        match self.admit(&place, Via::Transparent).await {
+        match Box::pin(self.admit(&place, Via::Transparent)).await {
             Ok((opening, _connection)) => {
                 let place = Some(place);
                 let inbound = Inbound { stream, first: Vec::new(), via: Via::Transparent, place };
@@ -94,7 +94,8 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
         let Some(place) = inbound.place.clone() else { return };
         // Where TLS has to be opened nothing may pass unread for having come late.
         let patience = if opening.tcp && !opening.open_tls { GRACE } else { PATIENCE };
-        let first = match timeout(patience, read_first(&inbound.stream, &mut inbound.first)).await {
+        let first = Box::pin(timeout(patience, read_first(&inbound.stream, &mut inbound.first)));
+        let first = match first.await {
             Ok(Ok(first)) => first,
             Err(_) => First::More,
             // It went without a word.
@@ -117,7 +118,7 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
             First::More | First::Other => {
                 if let Some(identity) = place.speaking(Scheme::Tcp) {
                     let asked = Asked { identity: &identity, request: None, via: inbound.via };
-                    self.gate.refuse(asked, self.gate.why_closed(&identity)).await;
+                    Box::pin(self.gate.refuse(asked, self.gate.why_closed(&identity))).await;
                 }
                 reset(&inbound.stream);
             }
@@ -157,7 +158,8 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
         };
         match Box::pin(self.gate.dial(&cleared)).await {
             Err(error) => {
-                self.gate.end(cleared, End { fault: Some(error.to_string()), ..End::default() }).await;
+                let end = End { fault: Some(error.to_string()), ..End::default() };
+                Box::pin(self.gate.end(cleared, end)).await;
                 reset(&inbound.stream);
             }
             Ok(dialled) => {
@@ -167,7 +169,7 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
                     reset(&inbound.stream);
                 }
                 let fault = fault.map(|fault| fault.to_string());
-                self.gate.end(cleared, End { address, fault, ..End::default() }).await;
+                Box::pin(self.gate.end(cleared, End { address, fault, ..End::default() })).await;
             }
         }
     }

@@ -105,9 +105,10 @@ impl<W: Wall> Forward<W> {
         };
         // Boxed, as the states of what is over soon: they would be held as long as the connection lasts.
         let tls = match Box::pin(opener.open(Prefixed::new(stream, first), &identity)).await {
-            Ok(tls) => tls,
-            Err(NotOpened::Denied(denial)) => return refuse(denial).await,
-            Err(NotOpened::Leaf(_)) => return refuse(Denial::NotInspected).await,
+            // Each place that it is moved to would be held as long as the connection lasts.
+            Ok(tls) => Box::new(tls),
+            Err(NotOpened::Denied(denial)) => return Box::pin(refuse(denial)).await,
+            Err(NotOpened::Leaf(_)) => return Box::pin(refuse(Denial::NotInspected)).await,
             Err(NotOpened::Broken(_)) => return,
         };
         let opened = Instant::now();
@@ -116,10 +117,10 @@ impl<W: Wall> Forward<W> {
         match tls.first_bytes().await {
             Ok(true) => {}
             Ok(false) if opened.elapsed() > limits::SECOND_THOUGHT => return,
-            Ok(false) => return refuse(Denial::NotOpened).await,
+            Ok(false) => return Box::pin(refuse(Denial::NotOpened)).await,
             Err(error) => {
                 if let Some(denial) = server::not_believed(&error) {
-                    refuse(denial).await;
+                    Box::pin(refuse(denial)).await;
                 }
                 return;
             }

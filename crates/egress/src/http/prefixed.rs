@@ -51,6 +51,12 @@ impl<S: Cut> Cut for tokio_rustls::server::TlsStream<S> {
     }
 }
 
+impl<S: Cut + ?Sized> Cut for Box<S> {
+    fn cut(&self) {
+        (**self).cut();
+    }
+}
+
 // === impl Prefixed ===
 
 impl<S> Prefixed<S> {

@@ -155,7 +155,7 @@ impl Lab {
             let gate = Gate::new(Table::new(egress), record.clone(), dialler, stop.clone());
             let entrance = Entrance::new(gate.clone(), Rc::new(Named));
             let lab = Self { gate, record, world, entrance, stop };
-            tokio::time::timeout(Duration::from_secs(30), test(lab)).await.expect("the test hangs");
+            tokio::time::timeout(Duration::from_secs(120), test(lab)).await.expect("the test hangs");
         });
     }
 
