@@ -18,6 +18,8 @@ pub(crate) const TEXT_LIMIT_BYTES: usize = 4 << 10;
 const VALUE_LIMIT_BYTES: usize = 64 << 10;
 /// Kinds of hits in one ending. There are fewer unless somebody makes them up.
 const HIT_LIMIT: usize = 64;
+/// Names of secrets that came back in one response.
+const MASKED_LIMIT: usize = 64;
 
 /// The event with every field within its ceiling.
 pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
@@ -101,7 +103,11 @@ fn shorter(mut event: Event) -> Event {
         Event::EgressDenied(EgressDenied { to, via, method, path, reason, why, remedy, count: _ }) => {
             cut_all(&mut [to, via, reason, why, remedy], &mut [method, path]);
         }
-        Event::EgressEnded(EgressEnded { address, fault, .. }) => cut_all(&mut [], &mut [address, fault]),
+        Event::EgressEnded(EgressEnded { address, fault, masked, .. }) => {
+            masked.truncate(MASKED_LIMIT);
+            masked.iter_mut().for_each(|name| cut_all(&mut [name], &mut []));
+            cut_all(&mut [], &mut [address, fault]);
+        }
         Event::EgressName(EgressName { name, kind, .. }) => cut_all(&mut [name, kind], &mut []),
         Event::Launched { .. }
         | Event::ExecStarted { .. }

@@ -54,7 +54,7 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
     /// A connection that was dialled as if nothing were in between.
     pub(crate) async fn dialled(self, stream: TcpStream, to: SocketAddr) {
         let Some(place) = self.place(to) else { return reset(&stream) };
-        match self.admit(&place, Via::Transparent).await {
+        match Box::pin(self.admit(&place, Via::Transparent)).await {
             Ok((opening, _connection)) => {
                 let place = Some(place);
                 let inbound = Inbound { stream, first: Vec::new(), via: Via::Transparent, place };
@@ -88,35 +88,37 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
         }
     }
 
-    /// Finds out what is spoken, and lets those do it who can.
+    /// Finds out what is spoken, and lets those do it who can. Each way is boxed: a connection is to hold the
+    /// state of the one that it took, not room for the largest.
     pub(crate) async fn speak(&self, mut inbound: Inbound, opening: Opening) {
         let Some(place) = inbound.place.clone() else { return };
         // Where TLS has to be opened nothing may pass unread for having come late.
         let patience = if opening.tcp && !opening.open_tls { GRACE } else { PATIENCE };
-        let first = match timeout(patience, read_first(&inbound.stream, &mut inbound.first)).await {
+        let first = Box::pin(timeout(patience, read_first(&inbound.stream, &mut inbound.first)));
+        let first = match first.await {
             Ok(Ok(first)) => first,
             Err(_) => First::More,
             // It went without a word.
             Ok(Err(_)) => return,
         };
         match first {
-            First::Tls(hello) => self.tls(inbound, &place, opening, hello).await,
+            First::Tls(hello) => Box::pin(self.tls(inbound, &place, opening, hello)).await,
             First::BadTls(why) => {
-                self.refuse_tls(inbound, &place, Denial::Malformed(why), DECODE_ERROR).await;
+                Box::pin(self.refuse_tls(inbound, &place, Denial::Malformed(why), DECODE_ERROR)).await;
             }
-            First::Http => self.protocols.http(self.gate.clone(), inbound).await,
+            First::Http => Box::pin(self.protocols.http(self.gate.clone(), inbound)).await,
             First::More | First::Other if opening.tcp => {
                 let settled = first == First::Other;
-                self.tunnel(inbound, &place, Scheme::Tcp, (!settled).then_some(opening)).await;
+                Box::pin(self.tunnel(inbound, &place, Scheme::Tcp, (!settled).then_some(opening))).await;
             }
             First::More if inbound.first.is_empty() => {}
             First::More | First::Other if opening.http => {
-                self.protocols.http(self.gate.clone(), inbound).await;
+                Box::pin(self.protocols.http(self.gate.clone(), inbound)).await;
             }
             First::More | First::Other => {
                 if let Some(identity) = place.speaking(Scheme::Tcp) {
                     let asked = Asked { identity: &identity, request: None, via: inbound.via };
-                    self.gate.refuse(asked, self.gate.why_closed(&identity)).await;
+                    Box::pin(self.gate.refuse(asked, self.gate.why_closed(&identity))).await;
                 }
                 reset(&inbound.stream);
             }
@@ -125,18 +127,18 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
 
     async fn tls(&self, inbound: Inbound, place: &Place, opening: Opening, hello: ClientHello) {
         if let Err(denial) = judge_name(&hello, &place.host) {
-            return self.refuse_tls(inbound, place, denial, UNRECOGNIZED_NAME).await;
+            return Box::pin(self.refuse_tls(inbound, place, denial, UNRECOGNIZED_NAME)).await;
         }
         if opening.open_tls {
-            self.protocols.tls(self.gate.clone(), inbound, hello).await;
+            Box::pin(self.protocols.tls(self.gate.clone(), inbound, hello)).await;
         } else if opening.tls && hello.encrypted && !opening.tcp {
             // What is read is the outer name; whom the server takes it for could be somebody else.
-            self.refuse_tls(inbound, place, Denial::HiddenName, UNRECOGNIZED_NAME).await;
+            Box::pin(self.refuse_tls(inbound, place, Denial::HiddenName, UNRECOGNIZED_NAME)).await;
         } else if opening.tls {
-            self.tunnel(inbound, place, Scheme::Https, None).await;
+            Box::pin(self.tunnel(inbound, place, Scheme::Https, None)).await;
         } else if let Some(identity) = place.speaking(Scheme::Https) {
             let denial = self.gate.why_closed(&identity);
-            self.refuse_tls(inbound, place, denial, ACCESS_DENIED).await;
+            Box::pin(self.refuse_tls(inbound, place, denial, ACCESS_DENIED)).await;
         }
     }
 
@@ -151,10 +153,13 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
     async fn tunnel(&self, mut inbound: Inbound, place: &Place, scheme: Scheme, late: Option<Opening>) {
         let Some(identity) = place.speaking(scheme) else { return };
         let asked = Asked { identity: &identity, request: None, via: inbound.via };
-        let Ok(cleared) = self.gate.clear(asked).await else { return self.cut(inbound, scheme).await };
-        match self.gate.dial(&cleared).await {
+        let Ok(cleared) = Box::pin(self.gate.clear(asked)).await else {
+            return self.cut(inbound, scheme).await;
+        };
+        match Box::pin(self.gate.dial(&cleared)).await {
             Err(error) => {
-                self.gate.end(cleared, End { fault: Some(error.to_string()), ..End::default() }).await;
+                let end = End { fault: Some(error.to_string()), ..End::default() };
+                Box::pin(self.gate.end(cleared, end)).await;
                 reset(&inbound.stream);
             }
             Ok(dialled) => {
@@ -164,7 +169,7 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
                     reset(&inbound.stream);
                 }
                 let fault = fault.map(|fault| fault.to_string());
-                self.gate.end(cleared, End { address, fault, ..End::default() }).await;
+                Box::pin(self.gate.end(cleared, End { address, fault, ..End::default() })).await;
             }
         }
     }

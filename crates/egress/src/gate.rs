@@ -223,6 +223,10 @@ impl<R: Recorder> Wall for Gate<R> {
         Ok(())
     }
 
+    fn gives_secrets(&self, host: &Host) -> bool {
+        self.0.table.gives_secrets(host)
+    }
+
     async fn end(&self, mut cleared: Cleared, end: End) {
         cleared.lease.forget();
         let Some(live) = self.0.live.borrow_mut().remove(&cleared.id) else { return };
@@ -260,6 +264,7 @@ impl Live {
             bytes_out: self.bytes_out.get(),
             bytes_in: self.bytes_in.get(),
             fault: Some(fault.to_owned()),
+            masked: Vec::new(),
         }
     }
 }

@@ -6,9 +6,6 @@ use crate::wall::{Via, Wall};
 use fumehood_model::egress::{Host, Identity, Scheme};
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What is read at once before it is known what is spoken.
@@ -40,24 +37,6 @@ pub trait Protocols<W: Wall>: 'static {
 
     /// Serves HTTP in the clear. Also what was meant to be: a request that is none is answered as such.
     fn http(&self, wall: W, inbound: Inbound) -> impl Future<Output = ()>;
-}
-
-/// A stream, after the bytes that were read of it already.
-#[derive(Debug)]
-pub struct Prefixed {
-    stream: TcpStream,
-    first: Vec<u8>,
-    /// How many of them were given out.
-    given: usize,
-}
-
-// === impl Inbound ===
-
-impl Inbound {
-    /// The connection from its first byte on.
-    pub fn into_stream(self) -> Prefixed {
-        Prefixed { stream: self.stream, first: self.first, given: 0 }
-    }
 }
 
 /// Reads until it is known what is spoken. Where it is cut short, what came stays in `first`.
@@ -118,62 +97,5 @@ impl Place {
         let usual = [Scheme::Https, Scheme::Http].into_iter();
         let mut usual = usual.filter(|scheme| scheme.default_port() == Some(self.port));
         usual.next().unwrap_or(Scheme::Tcp)
-    }
-}
-
-// === impl Prefixed ===
-
-impl Prefixed {
-    /// The stream itself, for its settings.
-    pub fn stream(&self) -> &TcpStream {
-        &self.stream
-    }
-}
-
-impl AsyncRead for Prefixed {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let rest = this.first.get(this.given..).unwrap_or_default();
-        if rest.is_empty() {
-            return Pin::new(&mut this.stream).poll_read(context, buffer);
-        }
-        let count = rest.len().min(buffer.remaining());
-        buffer.put_slice(rest.get(..count).unwrap_or_default());
-        this.given += count;
-        if this.given == this.first.len() {
-            // Long connections need not hold it.
-            (this.first, this.given) = (Vec::new(), 0);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Prefixed {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

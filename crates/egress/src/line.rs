@@ -39,6 +39,7 @@ pub(crate) fn ended(id: u64, end: &End) -> Event {
         bytes_out: end.bytes_out,
         bytes_in: end.bytes_in,
         fault: end.fault.as_deref().map(short),
+        masked: end.masked.clone(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! From the connections that the gate takes to those who read what is inside.
 
 use crate::hello::ClientHello;
-use crate::http::{Forward, Place, Secrets};
+use crate::http::{Addressing, Forward, Secrets};
 use crate::inbound::{Inbound, Protocols};
 use crate::tls::{Ca, Opener, Servers};
 use crate::wall::Wall;
@@ -53,12 +53,12 @@ impl<W: Wall> Protocols<W> for Readers<W> {
 
     async fn http(&self, wall: W, inbound: Inbound) {
         let Inbound { stream, first, via, place } = inbound;
-        let place = match place {
-            Some(place) => place.speaking(Scheme::Http).map(Place::Fixed),
-            None => own().map(|own| Place::Proxy { own }),
+        let addressing = match place {
+            Some(place) => place.speaking(Scheme::Http).map(Addressing::Fixed),
+            None => own().map(|own| Addressing::Proxy { own }),
         };
-        let Some(place) = place else { return };
-        self.forward(wall).serve(stream, first.into(), &place, via).await;
+        let Some(addressing) = addressing else { return };
+        self.forward(wall).serve(stream, first.into(), &addressing, via).await;
     }
 }
 

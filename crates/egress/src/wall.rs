@@ -74,6 +74,8 @@ pub struct End {
     pub bytes_in: u64,
     /// Why it ended other than well.
     pub fault: Option<String>,
+    /// The secrets, by name, whose values came back and were masked.
+    pub masked: Vec<String>,
 }
 
 /// The wall, as the protocols see it. Cheap to clone; everything is on one thread.
@@ -90,6 +92,9 @@ pub trait Wall: Clone + 'static {
 
     /// Counts bytes against the ceilings before they are passed on. An error: stop now.
     fn count(&self, cleared: &Cleared, bytes_out: u64, bytes_in: u64) -> Result<(), Denial>;
+
+    /// Whether requests to the host may carry a secret, by whatever rule, so that it knows one.
+    fn gives_secrets(&self, host: &Host) -> bool;
 
     /// Records the end of what was cleared.
     fn end(&self, cleared: Cleared, end: End) -> impl Future<Output = ()>;

@@ -11,6 +11,17 @@ use std::path::Path;
 
 const STEP: &str = "write what was learned";
 
+/// Different places that are kept: a run that reaches more of them has no use for a rule each.
+const MOST_PLACES: usize = 10_000;
+
+/// The places that were reached, and how often.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    places: BTreeMap<String, u64>,
+    /// Times that a place was left out for want of room.
+    left_out: u64,
+}
+
 /// Looks, before anything runs, whether the file can be made: nobody's file is written over.
 pub(crate) fn look(file: &Path) -> Result<(), Refusal> {
     match std::fs::symlink_metadata(file) {
@@ -24,9 +35,9 @@ pub(crate) fn look(file: &Path) -> Result<(), Refusal> {
 }
 
 /// Writes the rules, and says how many there are.
-pub(crate) fn write(file: &Path, seen: &[EgressAllowed]) -> Result<usize, Refusal> {
-    let rules = rules(seen);
-    let text = text(&rules);
+pub(crate) fn write(file: &Path, learned: &Learned) -> Result<usize, Refusal> {
+    let rules = rules(&learned.places);
+    let text = text(&rules, learned.left_out);
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o644).open(file);
     made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| {
@@ -39,15 +50,29 @@ pub(crate) fn write(file: &Path, seen: &[EgressAllowed]) -> Result<usize, Refusa
     Ok(rules.len())
 }
 
+// === impl Learned ===
+
+impl Learned {
+    /// One more that was allowed.
+    pub(crate) fn see(&mut self, allowed: &EgressAllowed) {
+        match self.places.get_mut(&allowed.to) {
+            Some(times) => *times += 1,
+            None if self.places.len() < MOST_PLACES => {
+                self.places.insert(allowed.to.clone(), 1);
+            }
+            None => self.left_out += 1,
+        }
+    }
+}
+
 /// Each rule, and how often it was needed.
-fn rules(seen: &[EgressAllowed]) -> BTreeMap<String, usize> {
+fn rules(places: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut rules = BTreeMap::new();
-    for allowed in seen {
+    for (to, times) in places {
         // What the wall recorded is a place as rules name it; a rule for TLS is the host alone.
-        let place = allowed.to.strip_prefix("https://").filter(|place| !has_port(place));
-        let text = place.unwrap_or(&allowed.to);
-        if let Ok(rule) = Rule::parse(text) {
-            *rules.entry(rule.to_string()).or_default() += 1;
+        let place = to.strip_prefix("https://").filter(|place| !has_port(place));
+        if let Ok(rule) = Rule::parse(place.unwrap_or(to)) {
+            *rules.entry(rule.to_string()).or_default() += times;
         }
     }
     rules
@@ -57,8 +82,12 @@ fn has_port(place: &str) -> bool {
     place.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn text(rules: &BTreeMap<String, usize>) -> String {
-    let lines: String = rules.iter().map(|(rule, times)| format!("    \"{rule}\", # {times}\n")).collect();
+fn text(rules: &BTreeMap<String, u64>, left_out: u64) -> String {
+    let mut lines: String =
+        rules.iter().map(|(rule, times)| format!("    \"{rule}\", # {times}\n")).collect();
+    if left_out > 0 {
+        lines.push_str(&format!("    # {left_out} more connections, to places beyond these, are left out\n"));
+    }
     format!(
         "# Learned by `fumehood run --learn`: every place that was reached, and how often.\n\
          # Take out what the work does not need; `fumehood run --config FILE` uses it.\n\
@@ -92,7 +121,9 @@ mod tests {
             "https://a.example.com:8443",
             "https://[2001:db8::1]",
         ];
-        let found = rules(&seen.map(allowed));
+        let mut learned = Learned::default();
+        seen.map(allowed).iter().for_each(|allowed| learned.see(allowed));
+        let found = rules(&learned.places);
         let expected =
             ["api.example.com", "db.example.com:5432", "http://example.com", "https://a.example.com:8443"];
         for rule in expected {
@@ -100,10 +131,22 @@ mod tests {
         }
         assert_eq!(found["api.example.com"], 2);
         assert_eq!(found.len(), 5);
-        let file = fumehood_model::envelope::file::parse(&text(&found)).unwrap();
+        let file = fumehood_model::envelope::file::parse(&text(&found, 3)).unwrap();
         assert_eq!(file.spec().network.allow.len(), 5);
         for rule in &file.spec().network.allow {
             Rule::parse(rule).unwrap();
         }
+    }
+
+    #[test]
+    fn what_is_kept_does_not_grow_with_the_run() {
+        let mut learned = Learned::default();
+        for number in 0..MOST_PLACES + 5 {
+            for _ in 0..2 {
+                learned.see(&allowed(&format!("198.51.100.7:{number}")));
+            }
+        }
+        assert_eq!((learned.places.len(), learned.left_out), (MOST_PLACES, 10));
+        assert!(learned.places.values().all(|times| *times == 2));
     }
 }

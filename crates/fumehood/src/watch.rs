@@ -1,5 +1,6 @@
 //! What a run says about its network while it goes: each different refusal once, or everything.
 
+use crate::learn::Learned;
 use crate::{after, screen};
 use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event};
 use fumehood_model::text::shown;
@@ -41,9 +42,8 @@ pub(crate) struct Watch {
     more: u64,
     /// What is on its way, by its number in the record.
     open: BTreeMap<u64, String>,
-    /// Everything that was allowed, for `--learn`.
-    allowed: Vec<EgressAllowed>,
-    learns: bool,
+    /// What was allowed, for `--learn`.
+    learned: Option<Learned>,
 }
 
 // === impl Watch ===
@@ -58,8 +58,7 @@ impl Watch {
             refused: BTreeSet::new(),
             more: 0,
             open: BTreeMap::new(),
-            allowed: Vec::new(),
-            learns,
+            learned: learns.then(Learned::default),
         }
     }
 
@@ -98,8 +97,8 @@ impl Watch {
     }
 
     /// What was allowed, if that was to be learned.
-    pub(crate) fn learned(self) -> Vec<EgressAllowed> {
-        self.allowed
+    pub(crate) fn learned(self) -> Learned {
+        self.learned.unwrap_or_default()
     }
 
     fn allowed(&mut self, allowed: &EgressAllowed) {
@@ -109,8 +108,8 @@ impl Watch {
             self.say(format!("allowed: {what} by `{}`{secret}", allowed.rule));
             self.open.insert(allowed.id, what);
         }
-        if self.learns {
-            self.allowed.push(allowed.clone());
+        if let Some(learned) = &mut self.learned {
+            learned.see(allowed);
         }
     }
 

@@ -1,7 +1,8 @@
 //! What one decision takes among ten thousand rules: one JSON line.
 //!
-//! The rules are of four kinds: a host each, a wildcard each, a path each below different folders of one host, and a path
-//! each below the same folder of one host. Of each kind one ask is allowed, by the last rule, and one is denied.
+//! The rules are of six kinds: a host each, a wildcard each, a path each below different folders of one host, a path each
+//! below the same folder of one host, a port each of one host, and a method each of one path. Of each kind one ask is allowed,
+//! by the last rule, and one is denied.
 
 #![expect(
     clippy::expect_used,
@@ -22,42 +23,60 @@ const ROUNDS: usize = 50;
 struct Kind {
     name: &'static str,
     rule: fn(usize) -> String,
-    asked: fn(usize) -> (String, String),
+    /// Host and port, method, path.
+    asked: fn(usize) -> (String, u16, String, String),
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 6] = [
     Kind {
         name: "hosts",
         rule: |number| format!("https://h{number}.example.com/v1/**"),
-        asked: |number| (format!("h{number}.example.com"), "/v1/items".to_owned()),
+        asked: |number| get(format!("h{number}.example.com"), "/v1/items".to_owned()),
     },
     Kind {
         name: "wildcards",
         rule: |number| format!("https://*.h{number}.example.com/v1/**"),
-        asked: |number| (format!("a.b.h{number}.example.com"), "/v1/items".to_owned()),
+        asked: |number| get(format!("a.b.h{number}.example.com"), "/v1/items".to_owned()),
     },
     Kind {
         name: "folders",
         rule: |number| format!("GET https://api.example.com/f{number}/**"),
-        asked: |number| ("api.example.com".to_owned(), format!("/f{number}/items")),
+        asked: |number| get("api.example.com".to_owned(), format!("/f{number}/items")),
     },
     Kind {
         name: "one_folder",
         rule: |number| format!("GET https://api.example.com/repos/owner/r{number}/**"),
-        asked: |number| ("api.example.com".to_owned(), format!("/repos/owner/r{number}/issues")),
+        asked: |number| get("api.example.com".to_owned(), format!("/repos/owner/r{number}/issues")),
+    },
+    Kind {
+        name: "ports",
+        rule: |number| format!("https://api.example.com:{}/v1/**", number + 1),
+        asked: |number| {
+            let (host, _, method, path) = get("api.example.com".to_owned(), "/v1/items".to_owned());
+            (host, u16::try_from(number + 1).expect("a port"), method, path)
+        },
+    },
+    Kind {
+        name: "methods",
+        rule: |number| format!("M{number} https://api.example.com/v1/**"),
+        asked: |number| ("api.example.com".to_owned(), 443, format!("M{number}"), "/v1/items".to_owned()),
     },
 ];
+
+fn get(host: String, path: String) -> (String, u16, String, String) {
+    (host, 443, "GET".to_owned(), path)
+}
 
 fn main() {
     let mut fields = Vec::new();
     for kind in KINDS {
         let table = table(&kind);
         for (verdict, number) in [("allowed", RULES - 1), ("denied", RULES)] {
-            let (host, path) = (kind.asked)(number);
+            let (host, port, method, path) = (kind.asked)(number);
             let host = Host::parse(&host).expect("a host");
-            let identity = Identity::new(Scheme::Https, host, 443).expect("a place");
+            let identity = Identity::new(Scheme::Https, host, port).expect("a place");
             let path = UrlPath::parse(&path).expect("a path");
-            let ask = Ask { identity: &identity, request: Some(Request { method: "GET", path: &path }) };
+            let ask = Ask { identity: &identity, request: Some(Request { method: &method, path: &path }) };
             assert_eq!(table.decide(ask).is_ok(), verdict == "allowed", "{} {verdict}", kind.name);
             fields.push(format!("\"{}_{verdict}_p50_us\":{:.3}", kind.name, time(&table, ask)));
         }

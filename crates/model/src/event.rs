@@ -117,6 +117,9 @@ pub struct EgressEnded {
     pub bytes_in: u64,
     /// Why it ended other than well.
     pub fault: Option<String>,
+    /// The secrets, by name, whose values came back in the response and were masked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<String>,
 }
 
 /// A question to the resolver inside.

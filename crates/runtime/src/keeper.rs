@@ -218,7 +218,8 @@ impl<'a> Keeper<'a> {
     fn next_alarm(&self) -> Option<Duration> {
         let deadline = self.timeout.filter(|_| self.cause.is_none()).map(|limit| self.born + limit);
         let death = self.killed.map(|at| at + DEATH_LIMIT);
-        let alarms = [deadline, self.grace, death, self.meter.next(), self.wall.alarm()];
+        let (wall, doors) = (self.wall.alarm(), self.publisher.alarm());
+        let alarms = [deadline, self.grace, death, self.meter.next(), wall, doors];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(Instant::now()))
     }
 
@@ -299,6 +300,9 @@ impl<'a> Keeper<'a> {
         let now = Instant::now();
         if self.wall.alarm().is_some_and(|at| now >= at) {
             self.wall.renew();
+        }
+        if self.publisher.alarm().is_some_and(|at| now >= at) {
+            self.publisher.advance(self.instance);
         }
         if let Some(limit) = self.timeout.filter(|limit| self.cause.is_none() && now >= self.born + *limit) {
             self.end(Cause::Timeout(limit));

@@ -6,7 +6,7 @@
 //! thread: time and randomness come in as arguments.
 //!
 //! ```text
-//! --secret NAME=SOURCE ─► source::SecretSpec ─(bytes)─► secret::Secret ─► vault::Vault ─► Placeholder, inside
+//! bytes of a source ─► source::Given ─► secret::Secret ─► vault::Vault ─► Placeholder, inside
 //!
 //! a request:   guard::Guard::head ─► decided, recorded ─► inject::inject ─► sent
 //!              guard::BodyScan::feed for each chunk       (inject::body for a bounded body, then the scan)

@@ -1,9 +1,6 @@
-//! Where a secret's value comes from, and what is made of the bytes that come from there.
+//! What is made of the bytes that a secret's source gives.
 //!
-//! Words only: reading the variable, the file or the command's output is the keeper's work.
-//!
-//! `NAME=env:VARIABLE`, `NAME=file:PATH`, `NAME=cmd:COMMAND` (run by `/bin/sh -c`, on the host), or `NAME`
-//! alone, which is `NAME=env:NAME`.
+//! Words only: which source that is, and reading it, is the keeper's work.
 //!
 //! A file's or a command's bytes lose one line break at their end. A command may print
 //!
@@ -13,51 +10,22 @@
 //!   "SessionToken": …, "Expiration": "2026-01-01T00:00:00Z"}`, which becomes the value that the kind `sigv4`
 //!   takes.
 
-use crate::secret::{BadSecretName, Secret, SecretError, SecretName};
+use crate::secret::{Secret, SecretError, SecretName};
 use serde::Deserialize;
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use zeroize::Zeroizing;
 
 /// A command's output beyond this is refused unread; the value may be 64 KiB.
 pub const OUTPUT_LIMIT_BYTES: usize = 256 * 1024;
 
-/// One `--secret`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretSpec {
-    /// What it is called.
-    pub name: SecretName,
-    /// Where its value is.
-    pub source: SecretSource,
-}
-
-/// A place that gives a value.
-#[derive(Clone, PartialEq, Eq)]
-pub enum SecretSource {
-    /// A variable of the caller's environment.
-    Env(String),
-    /// A file of the host.
-    File(PathBuf),
-    /// A line for `/bin/sh -c` on the host.
-    Command(String),
-}
-
-/// Why a text is no `--secret`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadSecretSpec {
-    /// The part before `=`.
-    #[error(transparent)]
-    Name(#[from] BadSecretName),
-    /// Neither of the three words.
-    #[error("after the name stands `=env:VARIABLE`, `=file:PATH` or `=cmd:COMMAND`")]
-    Kind,
-    /// A word without what it names.
-    #[error("`env:`, `file:` or `cmd:` is followed by nothing that can be read")]
-    Empty,
-    /// A variable's name that no environment can hold.
-    #[error("a variable's name has no `=` and no NUL")]
+/// What gave the bytes, as far as it matters to what they mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// A variable: the value as it is.
     Variable,
+    /// A file: the value, and one line break that editors add.
+    File,
+    /// A command: the same, or JSON that says until when.
+    Command,
 }
 
 /// Why what a source gave is no secret. Holds nothing of it.
@@ -103,88 +71,28 @@ struct Fields {
     access_key_id: Option<serde::de::IgnoredAny>,
 }
 
-// === impl SecretSpec ===
+// === impl Given ===
 
-impl SecretSpec {
-    /// Makes a secret of what the source gave.
-    pub fn secret(&self, given: Zeroizing<Vec<u8>>, now_unix_millis: u64) -> Result<Secret, SourceError> {
-        if given.len() > OUTPUT_LIMIT_BYTES {
-            return Err(SourceError::TooLong { bytes: given.len() });
+impl Given {
+    /// Makes a secret of the bytes.
+    ///
+    /// # Errors
+    /// They are too many, or no value.
+    pub fn secret(
+        self,
+        name: SecretName,
+        bytes: Zeroizing<Vec<u8>>,
+        now_unix_millis: u64,
+    ) -> Result<Secret, SourceError> {
+        if bytes.len() > OUTPUT_LIMIT_BYTES {
+            return Err(SourceError::TooLong { bytes: bytes.len() });
         }
-        let (value, expires) = match &self.source {
-            SecretSource::Env(_) => (given, None),
-            SecretSource::File(_) => (one_line_break_less(given), None),
-            SecretSource::Command(_) => printed(one_line_break_less(given), now_unix_millis)?,
+        let (value, expires) = match self {
+            Self::Variable => (bytes, None),
+            Self::File => (one_line_break_less(bytes), None),
+            Self::Command => printed(one_line_break_less(bytes), now_unix_millis)?,
         };
-        Ok(Secret::new(self.name.clone(), value, expires)?)
-    }
-}
-
-impl FromStr for SecretSpec {
-    type Err = BadSecretSpec;
-
-    fn from_str(text: &str) -> Result<Self, BadSecretSpec> {
-        let Some((name, source)) = text.split_once('=') else {
-            return Ok(Self { name: SecretName::parse(text)?, source: SecretSource::Env(text.to_owned()) });
-        };
-        let name = SecretName::parse(name)?;
-        let (kind, rest) = source.split_once(':').ok_or(BadSecretSpec::Kind)?;
-        let empty = rest.trim().is_empty() || rest.contains('\0');
-        let source = match kind {
-            "env" | "file" | "cmd" if empty => return Err(BadSecretSpec::Empty),
-            "env" if rest.contains('=') => return Err(BadSecretSpec::Variable),
-            "env" => SecretSource::Env(rest.to_owned()),
-            "file" => SecretSource::File(PathBuf::from(rest)),
-            "cmd" => SecretSource::Command(rest.to_owned()),
-            _ => return Err(BadSecretSpec::Kind),
-        };
-        Ok(Self { name, source })
-    }
-}
-
-// === impl SecretSource ===
-
-impl SecretSource {
-    /// `env`, `file` or `cmd`.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Env(_) => "env",
-            Self::File(_) => "file",
-            Self::Command(_) => "cmd",
-        }
-    }
-
-    /// Whether asking again may give a newer value.
-    pub const fn is_renewable(&self) -> bool {
-        match self {
-            Self::Command(_) | Self::File(_) => true,
-            Self::Env(_) => false,
-        }
-    }
-
-    /// The file, if it is one.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::File(path) => Some(path),
-            Self::Env(_) | Self::Command(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for SecretSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Env(name) => write!(f, "env:{name}"),
-            Self::File(path) => write!(f, "file:{}", path.display()),
-            // A command line may hold a password of its own.
-            Self::Command(_) => f.write_str("cmd:…"),
-        }
-    }
-}
-
-impl fmt::Debug for SecretSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretSource({self})")
+        Ok(Secret::new(name, value, expires)?)
     }
 }
 
@@ -281,68 +189,41 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn spec(text: &str) -> Result<SecretSpec, BadSecretSpec> {
-        text.parse()
-    }
-
-    fn made(source: &str, given: &str) -> Result<(String, Option<u64>), SourceError> {
-        let secret = spec(source).expect("a spec").secret(Zeroizing::new(given.into()), 5_000)?;
+    fn made(given: Given, bytes: &str) -> Result<(String, Option<u64>), SourceError> {
+        let name = SecretName::parse("T").expect("a name");
+        let secret = given.secret(name, Zeroizing::new(bytes.into()), 5_000)?;
         let value = String::from_utf8(secret.expose().to_vec()).expect("text");
         Ok((value, secret.expires_unix_millis()))
     }
 
     #[test]
-    fn the_four_spellings() {
-        let source = |text| spec(text).expect("a spec").source;
-        assert_eq!(source("TOKEN"), SecretSource::Env("TOKEN".into()));
-        assert_eq!(source("TOKEN=env:GH_TOKEN"), SecretSource::Env("GH_TOKEN".into()));
-        assert_eq!(source("T=file:/run/a:b=c"), SecretSource::File("/run/a:b=c".into()));
-        assert_eq!(source("T=cmd:gh auth token --x=y"), SecretSource::Command("gh auth token --x=y".into()));
-        assert_eq!(source("T=cmd:pass x").to_string(), "cmd:…");
-        for (text, error) in [
-            ("", BadSecretSpec::Name(BadSecretName)),
-            ("a b", BadSecretSpec::Name(BadSecretName)),
-            ("=env:A", BadSecretSpec::Name(BadSecretName)),
-            ("A=", BadSecretSpec::Kind),
-            ("A=ghp_123", BadSecretSpec::Kind),
-            ("A=vault:x", BadSecretSpec::Kind),
-            ("A=env:", BadSecretSpec::Empty),
-            ("A=cmd: ", BadSecretSpec::Empty),
-            ("A=file:a\0b", BadSecretSpec::Empty),
-            ("A=env:B=C", BadSecretSpec::Variable),
-        ] {
-            assert_eq!(spec(text), Err(error), "{text:?}");
-        }
-    }
-
-    #[test]
     fn one_line_break_is_cut_and_no_more() {
-        assert_eq!(made("T=file:x", "value\n"), Ok(("value".into(), None)));
-        assert_eq!(made("T=file:x", "value\r\n"), Ok(("value".into(), None)));
-        assert_eq!(made("T=cmd:x", "value \n"), Ok(("value ".into(), None)));
+        assert_eq!(made(Given::File, "value\n"), Ok(("value".into(), None)));
+        assert_eq!(made(Given::File, "value\r\n"), Ok(("value".into(), None)));
+        assert_eq!(made(Given::Command, "value \n"), Ok(("value ".into(), None)));
         let refused = SourceError::Value(SecretError::LineBreak { at: 5 });
-        assert_eq!(made("T=file:x", "value\n\n"), Err(refused));
-        assert_eq!(made("T=env:X", "value\n"), Err(refused));
-        assert_eq!(made("T=file:x", "\n"), Err(SourceError::Value(SecretError::Empty)));
+        assert_eq!(made(Given::File, "value\n\n"), Err(refused));
+        assert_eq!(made(Given::Variable, "value\n"), Err(refused));
+        assert_eq!(made(Given::File, "\n"), Err(SourceError::Value(SecretError::Empty)));
         let long = "x".repeat(OUTPUT_LIMIT_BYTES + 1);
-        assert_eq!(made("T=cmd:x", &long), Err(SourceError::TooLong { bytes: OUTPUT_LIMIT_BYTES + 1 }));
+        assert_eq!(made(Given::Command, &long), Err(SourceError::TooLong { bytes: OUTPUT_LIMIT_BYTES + 1 }));
     }
 
     #[test]
     fn a_command_may_say_until_when() {
         let json = r#"{"value": "abcd", "expires_in": 60, "more": [1]}"#;
-        assert_eq!(made("T=cmd:x", json), Ok(("abcd".into(), Some(65_000))));
-        assert_eq!(made("T=cmd:x", "{\n\"value\":\"abcd\"\n}\n"), Ok(("abcd".into(), None)));
+        assert_eq!(made(Given::Command, json), Ok(("abcd".into(), Some(65_000))));
+        assert_eq!(made(Given::Command, "{\n\"value\":\"abcd\"\n}\n"), Ok(("abcd".into(), None)));
         // From a file it is the value itself.
-        assert_eq!(made("T=file:x", json), Ok((json.into(), None)));
-        assert_eq!(made("T=cmd:x", r#"{"token":"abcd"}"#), Ok((r#"{"token":"abcd"}"#.into(), None)));
+        assert_eq!(made(Given::File, json), Ok((json.into(), None)));
+        assert_eq!(made(Given::Command, r#"{"token":"abcd"}"#), Ok((r#"{"token":"abcd"}"#.into(), None)));
         for bad in
             [r#"{"value": 5}"#, r#"{"value": "abcd", "expires_in": -1}"#, r#"{"value":"a","expires_in":"9"}"#]
         {
-            assert_eq!(made("T=cmd:x", bad), Err(SourceError::Json), "{bad}");
+            assert_eq!(made(Given::Command, bad), Err(SourceError::Json), "{bad}");
         }
         assert_eq!(
-            made("T=cmd:x", r#"{"value": "ab\ncd"}"#),
+            made(Given::Command, r#"{"value": "ab\ncd"}"#),
             Err(SourceError::Value(SecretError::LineBreak { at: 2 }))
         );
     }
@@ -350,11 +231,11 @@ mod tests {
     #[test]
     fn an_aws_credential_process_gives_keys() {
         let json = r#"{"Version":1,"AccessKeyId":"AKIA","SecretAccessKey":"s/k","SessionToken":"t=","Expiration":"1970-01-02T00:00:01Z"}"#;
-        assert_eq!(made("T=cmd:x", json), Ok(("AKIA:s/k:t=".into(), Some(86_401_000))));
+        assert_eq!(made(Given::Command, json), Ok(("AKIA:s/k:t=".into(), Some(86_401_000))));
         let json = r#"{"Version":1,"AccessKeyId":"AKIA","SecretAccessKey":"s/k","SessionToken":null}"#;
-        assert_eq!(made("T=cmd:x", json), Ok(("AKIA:s/k".into(), None)));
+        assert_eq!(made(Given::Command, json), Ok(("AKIA:s/k".into(), None)));
         let json = r#"{"AccessKeyId":"AKIA","SecretAccessKey":"s/k","Expiration":"soon"}"#;
-        assert_eq!(made("T=cmd:x", json), Err(SourceError::Expiration));
+        assert_eq!(made(Given::Command, json), Err(SourceError::Expiration));
     }
 
     #[test]
@@ -378,9 +259,9 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(text in ".{0,60}", bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = spec(&text);
             let _ = unix_millis(&text);
-            let _ = spec("T=cmd:x").expect("a spec").secret(Zeroizing::new(bytes), u64::MAX);
+            let name = SecretName::parse("T").expect("a name");
+            let _ = Given::Command.secret(name, Zeroizing::new(bytes), u64::MAX);
         }
     }
 }

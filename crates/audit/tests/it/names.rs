@@ -48,6 +48,7 @@ pub(crate) fn all() -> Vec<Event> {
             bytes_out: 1,
             bytes_in: 2,
             fault: None,
+            masked: vec!["TOKEN".into()],
         }),
         Event::EgressName(EgressName {
             name: "api.example.com".into(),

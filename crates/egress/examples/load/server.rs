@@ -1,7 +1,9 @@
 //! The server: small JSON, or as many bytes as the path says.
 
 use super::{BLOCK_BYTES, BYTES_PORT, HOST};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{self, Read, Write};
@@ -88,15 +90,25 @@ fn give(stream: &mut impl Write, bytes: u64) -> io::Result<()> {
 fn certified(folder: &Path) -> ServerConfig {
     let mut params = CertificateParams::new(Vec::new()).expect("an authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.distinguished_name = called("an authority for a bench");
     let ca_key = KeyPair::generate().expect("a key");
     let ca = params.self_signed(&ca_key).expect("an authority");
     let part = folder.join("ca.part");
     std::fs::write(&part, ca.pem()).expect("a file for the authority");
     std::fs::rename(part, folder.join("ca.pem")).expect("a file for the authority");
     let key = KeyPair::generate().expect("a key");
-    let leaf = CertificateParams::new(vec![HOST.to_owned()]).expect("a name");
+    let mut leaf = CertificateParams::new(vec![HOST.to_owned()]).expect("a name");
+    // OpenSSL takes a certificate with the name of its authority for one that signed itself.
+    leaf.distinguished_name = called(HOST);
     let leaf = leaf.signed_by(&key, &Issuer::new(params, ca_key)).expect("a certificate");
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let chain = vec![leaf.der().clone()];
     ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).expect("a configuration")
+}
+
+fn called(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
 }

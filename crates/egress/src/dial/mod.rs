@@ -17,10 +17,12 @@ pub(crate) use resolve::SystemLookup;
 use crate::wall::{DialError, Dialled};
 use fumehood_model::egress::address::bare;
 use fumehood_model::egress::{Denial, Host, Identity, Name, Permit, RuleId, Table};
+use fumehood_sys::socket;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -34,6 +36,11 @@ const RESOLVE_DEADLINE: Duration = Duration::from_secs(10);
 /// Where an upstream proxy resolves too, our own question only finds out what is internal.
 const LOOK_DEADLINE: Duration = Duration::from_secs(2);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A connection on which nothing moves is asked after so long whether anybody is there, and how often.
+const QUIET: Duration = Duration::from_secs(60);
+const QUIET_PAUSE: Duration = Duration::from_secs(15);
+const QUIET_TIMES: i32 = 4;
 
 /// The world, as the dialler sees it: another one in tests.
 pub(crate) trait World {
@@ -183,14 +190,14 @@ impl World for SystemWorld {
 
     fn connect(&self, to: SocketAddr) -> Local<'static, io::Result<TcpStream>> {
         Box::pin(async move {
-            let socket = match to {
+            let tcp = match to {
                 SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4(),
                 SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6(),
             }?;
             // A peer that vanished is noticed also where nobody speaks.
-            socket.set_keepalive(true)?;
-            socket.set_nodelay(true)?;
-            socket.connect(to).await
+            socket::watch_quiet(tcp.as_fd(), QUIET, QUIET_PAUSE, QUIET_TIMES)?;
+            tcp.set_nodelay(true)?;
+            tcp.connect(to).await
         })
     }
 

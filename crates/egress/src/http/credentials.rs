@@ -48,6 +48,8 @@ pub(crate) struct Mask {
     /// What was given and not used up yet.
     chunk: Bytes,
     is_more: bool,
+    /// Whose values were in the head.
+    in_head: Vec<SecretName>,
 }
 
 #[derive(Debug, Default)]
@@ -224,14 +226,13 @@ impl Secrets {
                 (Err(_), None) => Kind::Plain(Box::new(looking.masker.stream())),
             }
         };
-        looking.masker.fields(fields);
-        Ok(Mask { kind, ..Mask::default() })
+        let in_head = looking.masker.fields(fields);
+        Ok(Mask { kind, in_head, ..Mask::default() })
     }
 
-    pub(crate) fn mask_fields(&self, fields: &mut HeaderMap) {
-        if let Some(looking) = self.looking() {
-            looking.masker.fields(fields);
-        }
+    /// Masks trailers, and says whose values were in them.
+    pub(crate) fn mask_fields(&self, fields: &mut HeaderMap) -> Vec<SecretName> {
+        self.looking().map(|looking| looking.masker.fields(fields)).unwrap_or_default()
     }
 }
 
@@ -353,6 +354,17 @@ impl Mask {
             Kind::Body(body) => body.release(&mut |piece| out.add(&none, piece)),
         }
         out.of(&none)
+    }
+
+    /// Whose values were found so far, in the head and in the body.
+    pub(crate) fn found(&self) -> Vec<SecretName> {
+        let mut names = self.in_head.clone();
+        match &self.kind {
+            Kind::Off => {}
+            Kind::Plain(stream) => names.extend(stream.found().map(|(name, _)| name.clone())),
+            Kind::Body(body) => names.extend(body.found().map(|(name, _)| name.clone())),
+        }
+        names
     }
 
     /// What was held back, at the end.

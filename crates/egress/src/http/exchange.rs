@@ -9,8 +9,11 @@ use super::{Forward, hop, http2};
 use crate::wall::{Asked, Cleared, DialError, End, Via, Wall};
 use bytes::Bytes;
 use fumehood_model::egress::{Denial, Identity, Request, UrlPath};
+use fumehood_vault::secret::SecretName;
+use http::header::{IF_RANGE, RANGE};
 use http::{HeaderMap, Method, StatusCode};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::pending;
 
@@ -73,6 +76,8 @@ pub(crate) struct Tally {
     address: Cell<Option<std::net::IpAddr>>,
     /// Whether the request's body was sent to its end.
     sent: Cell<bool>,
+    /// The secrets whose values came back.
+    masked: RefCell<BTreeSet<String>>,
 }
 
 /// The parts of an exchange that both directions need.
@@ -196,6 +201,11 @@ impl<W: Wall> Forward<W> {
         if turn.cleared.binding().is_some() {
             // The body may have to be read before its head can be sent.
             client.proceed().await.map_err(Failure::Client)?;
+        }
+        if turn.wall.gives_secrets(turn.cleared.host()) {
+            // A value that comes back in two parts would be seen in neither. A server may always send the whole.
+            ask.fields.remove(RANGE);
+            ask.fields.remove(IF_RANGE);
         }
         let first = turn.secrets.prepare(turn.cleared, ask, source).await?;
         let mut source = Whole { first, source };
@@ -364,16 +374,34 @@ pub(crate) async fn receive<W: Wall, R: Source, C: Client>(
 ) -> Result<(), Failure> {
     hop::strip_response(method, status, &mut fields);
     let binding = turn.cleared.binding();
+    let until_close = length == Length::UntilClose;
     let mask = turn.secrets.mask(binding, status, &mut fields, &mut length).map_err(Failure::Denied)?;
     let mut pass = Inward { turn, mask };
     turn.count_in(field_bytes(&fields)).map_err(Failure::Denied)?;
     turn.tally.status.set(Some(status.as_u16()));
     client.respond(status, fields, length).await.map_err(Failure::Client)?;
-    pump(reply, client, &mut pass).await.map_err(|stop| match stop {
+    let mut pumped = pump(reply, client, &mut pass).await;
+    if until_close && matches!(pumped, Err(Stop::Source(Broken::Closed))) {
+        // It may be whole: many servers end so. What came is passed on, and then cut, for nobody knows.
+        if let Err(stop) = pass_on(client, &mut pass).await {
+            pumped = Err(stop);
+        }
+    }
+    turn.tally.mask(pass.mask.found());
+    pumped.map_err(|stop| match stop {
         Stop::Source(broken) => Failure::Fault(Fault::Broken(broken)),
         Stop::Sink(broken) => Failure::Client(broken),
         Stop::Denied(denial) => Failure::Denied(denial),
     })
+}
+
+/// Sends what is held, where no more comes.
+async fn pass_on(client: &mut impl Sink, pass: &mut impl Pass) -> Result<(), Stop> {
+    let rest = pass.rest()?;
+    if !rest.is_empty() {
+        client.data(rest).await.map_err(Stop::Sink)?;
+    }
+    client.flush().await.map_err(Stop::Sink)
 }
 
 async fn gone(client: &mut impl Sink) {
@@ -399,7 +427,13 @@ impl Tally {
             bytes_out: self.out.get(),
             bytes_in: self.in_.get(),
             fault,
+            masked: self.masked.borrow().iter().cloned().collect(),
         }
+    }
+
+    /// Notes whose values came back and were masked.
+    pub(crate) fn mask(&self, names: impl IntoIterator<Item = SecretName>) {
+        self.masked.borrow_mut().extend(names.into_iter().map(|name| name.as_str().to_owned()));
     }
 
     pub(crate) fn met(&self, about: &About) {
@@ -487,7 +521,7 @@ impl<W: Wall> Pass for Inward<'_, W> {
 
     fn trailers(&mut self, mut trailers: HeaderMap) -> Result<HeaderMap, Stop> {
         hop::strip_trailers(&mut trailers);
-        self.turn.secrets.mask_fields(&mut trailers);
+        self.turn.tally.mask(self.turn.secrets.mask_fields(&mut trailers));
         self.turn.count_in(field_bytes(&trailers)).map_err(Stop::Denied)?;
         Ok(trailers)
     }

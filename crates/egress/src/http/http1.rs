@@ -6,7 +6,7 @@ use super::flow::{Broken, Sink};
 use super::framing::Length;
 use super::head::{HeadFlaw, RequestHead, Version};
 use super::hop::{self, Upgrade};
-use super::target::{Place, Refused, Target};
+use super::target::{Addressing, Refused, Target};
 use super::wire::{NoHead, Reader, Writer};
 use super::{Cut, Forward, limits, websocket};
 use crate::wall::{Asked, Via, Wall};
@@ -48,7 +48,7 @@ struct Connection<'a, W, S> {
     forward: &'a Forward<W>,
     reader: Reader<ReadHalf<S>>,
     writer: Writer<WriteHalf<S>>,
-    place: &'a Place,
+    addressing: &'a Addressing,
     via: Via,
 }
 
@@ -57,22 +57,23 @@ pub(crate) async fn serve<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut>(
     forward: &Forward<W>,
     stream: S,
     first: Bytes,
-    place: &Place,
+    addressing: &Addressing,
     via: Via,
 ) {
     let (read, write) = tokio::io::split(stream);
     let mut connection =
-        Connection { forward, reader: Reader::new(read, first), writer: Writer::new(write), place, via };
+        Connection { forward, reader: Reader::new(read, first), writer: Writer::new(write), addressing, via };
     let then = loop {
         let head = match connection.reader.request(limits::KEEP_ALIVE).await {
             Ok(Some(head)) => head,
             Ok(None) | Err(NoHead::Broken(_)) => break Then::Close,
             Err(NoHead::Flaw(flaw)) => {
-                connection.flawed(flaw).await;
+                Box::pin(connection.flawed(flaw)).await;
                 break Then::Close;
             }
         };
-        match connection.request(head).await {
+        // Boxed: between requests nothing of it is held.
+        match Box::pin(connection.request(head)).await {
             Then::Next => {}
             then @ (Then::Close | Then::Cut { .. }) => break then,
         }
@@ -103,7 +104,7 @@ impl<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut> Connection<'_, W, S> {
             Ok(length) => length,
             Err(why) => return self.malformed(&head, why).await,
         };
-        let target = match self.place.target(&head) {
+        let target = match self.addressing.target(&head) {
             Ok(target) => target,
             Err(Refused { identity, denial }) => {
                 return self.refuse(&head, identity, denial, length).await;
@@ -179,7 +180,7 @@ impl<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut> Connection<'_, W, S> {
     }
 
     async fn malformed(&mut self, head: &RequestHead, why: &'static str) -> Then {
-        let identity = self.place.nearest().clone();
+        let identity = self.addressing.nearest().clone();
         // Of what has no certain end, no length is known.
         self.refuse(head, identity, Denial::Malformed(why), Length::Chunked).await
     }
@@ -191,7 +192,7 @@ impl<W: Wall, S: AsyncRead + AsyncWrite + Unpin + Cut> Connection<'_, W, S> {
             HeadFlaw::Fields => "the head has more than 128 fields",
             HeadFlaw::Form(why) => why,
         };
-        let asked = Asked { identity: self.place.nearest(), request: None, via: self.via };
+        let asked = Asked { identity: self.addressing.nearest(), request: None, via: self.via };
         self.forward.wall().refuse(asked, Denial::Malformed(why)).await;
         let writer = &mut self.writer;
         let (method, version) = (Method::GET, Version::Http11);

@@ -29,6 +29,9 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(300);
 /// A server that was asked and says nothing at all. Models think for minutes before the first byte.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15 * 60);
 
+/// Bytes that a server's kernel does not take: it is gone, or has not read for so long that its window is shut.
+pub(crate) const UNTAKEN: Duration = Duration::from_secs(2 * 60);
+
 /// A handshake, on either side.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(30);
 

@@ -39,7 +39,7 @@ mod tests;
 
 pub use credentials::Secrets;
 pub use prefixed::{Cut, Prefixed};
-pub use target::Place;
+pub use target::Addressing;
 
 use crate::tls::{NotOpened, Opener, Servers, server};
 use crate::wall::{Asked, Via, Wall};
@@ -75,19 +75,19 @@ impl<W: Wall> Forward<W> {
         &self,
         stream: S,
         first: Bytes,
-        place: &Place,
+        addressing: &Addressing,
         via: Via,
     ) {
         let mut stream = Prefixed::new(stream, first);
-        if let Place::Fixed(identity) = place {
+        if let Addressing::Fixed(identity) = addressing {
             // HTTP/2 is known by its first bytes, however it was agreed on.
             if stream.begins_with(http2::PREFACE).await {
-                http2::serve(self, stream, identity, via).await;
+                Box::pin(http2::serve(self, stream, identity, via)).await;
                 return;
             }
         }
         let (stream, first) = stream.into_parts();
-        http1::serve(self, stream, first, place, via).await;
+        http1::serve(self, stream, first, addressing, via).await;
     }
 
     /// Opens a connection of TLS, and serves what is inside. `first` are bytes of it that were read
@@ -103,10 +103,12 @@ impl<W: Wall> Forward<W> {
             let asked = Asked { identity: &identity, request: None, via };
             self.wall().refuse(asked, denial).await;
         };
-        let tls = match opener.open(Prefixed::new(stream, first), &identity).await {
-            Ok(tls) => tls,
-            Err(NotOpened::Denied(denial)) => return refuse(denial).await,
-            Err(NotOpened::Leaf(_)) => return refuse(Denial::NotInspected).await,
+        // Boxed, as the states of what is over soon: they would be held as long as the connection lasts.
+        let tls = match Box::pin(opener.open(Prefixed::new(stream, first), &identity)).await {
+            // Each place that it is moved to would be held as long as the connection lasts.
+            Ok(tls) => Box::new(tls),
+            Err(NotOpened::Denied(denial)) => return Box::pin(refuse(denial)).await,
+            Err(NotOpened::Leaf(_)) => return Box::pin(refuse(Denial::NotInspected)).await,
             Err(NotOpened::Broken(_)) => return,
         };
         let opened = Instant::now();
@@ -115,17 +117,16 @@ impl<W: Wall> Forward<W> {
         match tls.first_bytes().await {
             Ok(true) => {}
             Ok(false) if opened.elapsed() > limits::SECOND_THOUGHT => return,
-            Ok(false) => return refuse(Denial::NotOpened).await,
+            Ok(false) => return Box::pin(refuse(Denial::NotOpened)).await,
             Err(error) => {
                 if let Some(denial) = server::not_believed(&error) {
-                    refuse(denial).await;
+                    Box::pin(refuse(denial)).await;
                 }
                 return;
             }
         }
         let (tls, first) = tls.into_parts();
-        // Boxed: the state of an opened connection is large, and most of it is of this call.
-        Box::pin(self.serve(tls, first, &Place::Fixed(identity), via)).await;
+        self.serve(tls, first, &Addressing::Fixed(identity), via).await;
     }
 
     pub(crate) fn wall(&self) -> &W {

@@ -2,7 +2,9 @@
 
 use super::limits;
 use bytes::{Buf, Bytes, BytesMut};
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -49,6 +51,12 @@ impl<S: Cut> Cut for tokio_rustls::server::TlsStream<S> {
     }
 }
 
+impl<S: Cut + ?Sized> Cut for Box<S> {
+    fn cut(&self) {
+        (**self).cut();
+    }
+}
+
 // === impl Prefixed ===
 
 impl<S> Prefixed<S> {
@@ -65,9 +73,8 @@ impl<S: AsyncRead + Unpin> Prefixed<S> {
     /// Waits for the first bytes. Whether any came before the end.
     pub(crate) async fn first_bytes(&mut self) -> io::Result<bool> {
         if self.first.is_empty() {
-            let mut seen = BytesMut::with_capacity(limits::BLOCK_BYTES / 4);
-            let read = timeout(limits::KEEP_ALIVE, self.stream.read_buf(&mut seen)).await;
-            read.unwrap_or(Ok(0))?;
+            let mut seen = BytesMut::new();
+            timeout(limits::KEEP_ALIVE, read_late(&mut self.stream, &mut seen)).await.unwrap_or(Ok(0))?;
             self.first = seen.freeze();
         }
         Ok(!self.first.is_empty())
@@ -90,6 +97,23 @@ impl<S: AsyncRead + Unpin> Prefixed<S> {
     }
 }
 
+/// Waits for bytes without holding room for them: a connection may lie idle for long, and thousands may.
+pub(crate) async fn read_late<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+) -> io::Result<usize> {
+    poll_fn(|cx| {
+        let mut room = [MaybeUninit::uninit(); limits::BLOCK_BYTES / 4];
+        let mut into = ReadBuf::uninit(&mut room);
+        let polled = Pin::new(&mut *stream).poll_read(cx, &mut into);
+        polled.map_ok(|()| {
+            buffer.extend_from_slice(into.filled());
+            into.filled().len()
+        })
+    })
+    .await
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -102,6 +126,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
         let count = self.first.len().min(into.remaining());
         into.put_slice(self.first.get(..count).unwrap_or_default());
         self.first.advance(count);
+        if self.first.is_empty() {
+            // Long connections need not hold it.
+            self.first = Bytes::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

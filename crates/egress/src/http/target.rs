@@ -7,7 +7,7 @@ use http::header::HOST;
 
 /// Where the requests of one connection may go.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Addressing {
     /// To the one place that was dialled.
     Fixed(Identity),
     /// To the place that each request line names. `own` is the proxy itself: it stands in the record
@@ -29,9 +29,9 @@ pub(crate) struct Refused {
     pub(crate) denial: Denial,
 }
 
-// === impl Place ===
+// === impl Addressing ===
 
-impl Place {
+impl Addressing {
     /// Whom a refusal is about while nothing better is known.
     pub(crate) fn nearest(&self) -> &Identity {
         match self {

@@ -15,6 +15,7 @@ use fumehood_model::egress::{Identity, Scheme};
 use http::{HeaderMap, Method, StatusCode};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
@@ -85,7 +86,10 @@ pub(crate) async fn establish(
 ) -> Result<Link, Fault> {
     let Dialled { stream, address } = dialled;
     // Requests are small, and wait for their answers.
-    stream.set_nodelay(true).map_err(|error| Fault::Broken(Broken::Io(error)))?;
+    let broken = |error| Fault::Broken(Broken::Io(error));
+    stream.set_nodelay(true).map_err(broken)?;
+    // One that was kept for the next request may lead nowhere by then.
+    fumehood_sys::socket::limit_untaken(stream.as_fd(), limits::UNTAKEN).map_err(broken)?;
     let mut about =
         About { address, asked_for_certificate: false, certified: false, offered_http2: client_speaks_http2 };
     match identity.scheme {

@@ -100,7 +100,7 @@ async fn upgrade<W: Wall, K: AsyncWrite + Unpin>(
             hop::strip_response(&ask.method, head.status, &mut fields);
             let (binding, mut length) = (turn.cleared.binding(), Length::UntilClose);
             let masked = turn.secrets.mask(binding, head.status, &mut fields, &mut length);
-            masked.map_err(Failure::Denied)?;
+            turn.tally.mask(masked.map_err(Failure::Denied)?.found());
             switch(&mut fields);
             turn.tally.status.set(Some(head.status.as_u16()));
             client.head(head.status, &fields, Length::None);
@@ -133,15 +133,18 @@ async fn relay<W: Wall, R: AsyncRead + Unpin, K: AsyncWrite + Unpin>(
     one.writer.raw();
     writer.raw();
     let up = async {
-        let moved = stream(reader, &mut one.writer, Mask::default(), |bytes| turn.count_out(bytes)).await;
+        let moved =
+            stream(reader, &mut one.writer, &mut Mask::default(), |bytes| turn.count_out(bytes)).await;
         moved.map_err(|(side, broken)| fault(side == Side::Source, broken))
     };
-    let mask = turn.secrets.mask_bytes();
+    let mut mask = turn.secrets.mask_bytes();
     let down = async {
-        let moved = stream(&mut one.reader, writer, mask, |bytes| turn.count_in(bytes)).await;
+        let moved = stream(&mut one.reader, writer, &mut mask, |bytes| turn.count_in(bytes)).await;
         moved.map_err(|(side, broken)| fault(side == Side::Sink, broken))
     };
-    tokio::try_join!(up, down).map(|((), ())| ())
+    let ended = tokio::try_join!(up, down).map(|((), ())| ());
+    turn.tally.mask(mask.found());
+    ended
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -168,7 +171,7 @@ fn fault(is_client: bool, ended: Ended) -> Failure {
 async fn stream<R: AsyncRead + Unpin, K: AsyncWrite + Unpin>(
     from: &mut Reader<R>,
     to: &mut Writer<K>,
-    mut mask: Mask,
+    mask: &mut Mask,
     count: impl Fn(usize) -> Result<(), Denial>,
 ) -> Result<(), (Side, Ended)> {
     let source = |broken| (Side::Source, Ended::Broken(broken));

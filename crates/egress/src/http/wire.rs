@@ -5,6 +5,7 @@ use super::flow::{Broken, Frame, Sink, Source};
 use super::framing::Length;
 use super::head::{HeadFlaw, RequestHead, ResponseHead};
 use super::limits;
+use super::prefixed::read_late;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use std::future::{pending, poll_fn};
@@ -87,10 +88,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         if self.buffer.is_empty() {
             // What the last message needed is given back while nothing comes.
             self.buffer = BytesMut::new();
-            match timeout(patience, self.fill()).await {
+            match timeout(patience, read_late(&mut self.io, &mut self.buffer)).await {
                 Ok(Ok(0)) => return Ok(None),
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => return Err(NoHead::Broken(error)),
+                Ok(Err(error)) => return Err(NoHead::Broken(error.into())),
                 Err(_) => return Err(NoHead::Broken(Broken::Silent)),
             }
         }
@@ -345,7 +346,10 @@ impl<W: AsyncWrite + Unpin> Sink for Writer<W> {
                 self.body = Owed::Known(0);
             }
         }
-        self.flush().await
+        self.flush().await?;
+        // Nothing is held between two messages.
+        self.buffer = BytesMut::new();
+        Ok(())
     }
 
     async fn flush(&mut self) -> Result<(), Broken> {

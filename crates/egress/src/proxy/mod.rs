@@ -41,15 +41,15 @@ pub(crate) async fn serve<R: Recorder, P: Protocols<Gate<R>>>(entrance: Entrance
     // Otherwise it went, or stays, without a word.
     let Ok(Ok(speech)) = timeout(PATIENCE, speech(&stream, &mut first)).await else { return };
     match speech {
-        Speech::Connect => connect(&entrance, stream, first).await,
-        Speech::Socks => socks(&entrance, stream, first).await,
+        Speech::Connect => Box::pin(connect(&entrance, stream, first)).await,
+        Speech::Socks => Box::pin(socks(&entrance, stream, first)).await,
         Speech::Http => {
             // Each request goes somewhere else: the connection counts as one to the proxy.
             let Ok(_connection) = entrance.gate.connect(&Host::Address(IpAddr::V4(GATEWAY))) else {
                 return reset(&stream);
             };
             let inbound = Inbound { stream, first, via: Via::Absolute, place: None };
-            entrance.protocols.http(entrance.gate.clone(), inbound).await;
+            Box::pin(entrance.protocols.http(entrance.gate.clone(), inbound)).await;
         }
         Speech::Nothing => reset(&stream),
     }

@@ -155,7 +155,7 @@ impl Lab {
             let gate = Gate::new(Table::new(egress), record.clone(), dialler, stop.clone());
             let entrance = Entrance::new(gate.clone(), Rc::new(Named));
             let lab = Self { gate, record, world, entrance, stop };
-            tokio::time::timeout(Duration::from_secs(30), test(lab)).await.expect("the test hangs");
+            tokio::time::timeout(Duration::from_secs(120), test(lab)).await.expect("the test hangs");
         });
     }
 
@@ -270,7 +270,7 @@ impl<W: Wall> Protocols<W> for Named {
             Some(place) => format!("http {}:{} {}", place.host, place.port(), inbound.via.name()),
             None => format!("http {}", inbound.via.name()),
         };
-        let mut stream = inbound.into_stream();
+        let mut stream = crate::http::Prefixed::new(inbound.stream, inbound.first.into());
         let mut first = [0; 4];
         stream.read_exact(&mut first).await.unwrap();
         let told = format!("{told} {}", String::from_utf8_lossy(&first));

@@ -4,7 +4,7 @@ use super::address::Internal;
 use super::binding::Binding;
 use super::clause::Counted;
 use super::host::Host;
-use super::identity::Identity;
+use super::identity::{Identity, Scheme};
 use super::path::{PathFlaw, UrlPath};
 use super::rule;
 use super::table::RuleId;
@@ -151,6 +151,25 @@ impl Opening {
     /// Whether anything at all may be spoken.
     pub fn is_open(self) -> bool {
         self.tls || self.http || self.tcp
+    }
+
+    /// Whether connections of this kind may be made.
+    pub(super) fn speaks(self, scheme: Scheme) -> bool {
+        match scheme {
+            Scheme::Https => self.tls,
+            Scheme::Http => self.http,
+            Scheme::Tcp => self.tcp,
+        }
+    }
+
+    /// What either wants.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            tls: self.tls || other.tls,
+            open_tls: self.open_tls || other.open_tls,
+            http: self.http || other.http,
+            tcp: self.tcp || other.tcp,
+        }
     }
 }
 

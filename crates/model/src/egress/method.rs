@@ -1,6 +1,7 @@
 //! Request methods. They are case-sensitive, and a rule names them one by one.
 
 use serde::{Serialize, Serializer};
+use std::borrow::Borrow;
 use std::fmt;
 
 /// A method, as a token: never `CONNECT`, which asks for a tunnel and not for a resource.
@@ -19,6 +20,13 @@ impl Method {
 
     /// The method, as it was written.
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Equal methods are equal text, and hash alike.
+impl Borrow<str> for Method {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }

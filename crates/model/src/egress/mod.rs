@@ -20,6 +20,7 @@ mod clause;
 mod decide;
 pub mod host;
 mod identity;
+mod index;
 mod method;
 pub mod path;
 mod range;
@@ -27,6 +28,8 @@ mod rule;
 mod spelling;
 mod table;
 
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;
 

@@ -203,11 +203,6 @@ impl Matter {
         }
     }
 
-    /// Whether bytes may pass that nobody reads.
-    pub(super) fn passes_unread(&self) -> bool {
-        matches!(self, Self::Tcp | Self::Tls)
-    }
-
     /// Whether it looks at the path, so that a path that is read in different ways is no good.
     pub(super) fn is_bound_to_path(&self) -> bool {
         match self {
@@ -229,16 +224,23 @@ impl Matter {
         }
     }
 
-    /// The first segment of every path that it can allow, where there is one.
-    pub(super) fn first_segment(&self) -> Option<&[u8]> {
+    /// Every path that it is about begins with the segments of one of these.
+    pub(super) fn fronts(&self) -> Vec<Vec<Vec<u8>>> {
         match self {
-            Self::Tcp | Self::Tls => None,
-            Self::Requests { path, .. } => path.segments().first().map(Vec::as_slice),
-            // A repository at the top may be asked for with and without its ending.
-            Self::Git { repository, .. } => match repository.segments() {
-                [first, _, ..] => Some(first),
-                [] | [_] => None,
-            },
+            Self::Tcp | Self::Tls => vec![Vec::new()],
+            Self::Requests { path, .. } => vec![path.segments().to_vec()],
+            Self::Git { repository, .. } => git_names(repository.segments()),
+        }
+    }
+
+    /// Whether both are about the same paths in the same way, whatever their methods.
+    pub(super) fn differs_in_methods_alone(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Requests { scheme, path, methods: _ },
+                Self::Requests { scheme: its_scheme, path: its_path, methods: _ },
+            ) => scheme == its_scheme && path == its_path,
+            (_, _) => self == other,
         }
     }
 
@@ -302,6 +304,17 @@ fn with_suffix<'a>(base: &[Vec<u8>], path: &'a UrlPath) -> Option<&'a [Vec<u8>]>
     let same = name.strip_suffix(b".git") == Some(last.as_slice())
         || last.strip_suffix(b".git") == Some(name.as_slice());
     same.then_some(rest)
+}
+
+/// A repository under each name that [`with_suffix`] takes for its own, itself first.
+fn git_names(base: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+    let mut names = vec![base.to_vec()];
+    if let Some((last, front)) = base.split_last() {
+        let longer = [last.as_slice(), b".git"].concat();
+        let bare = last.strip_suffix(b".git").map(<[u8]>::to_vec);
+        names.extend(bare.into_iter().chain([longer]).map(|name| [front, &[name]].concat()));
+    }
+    names
 }
 
 /// Everything below a repository, under each name that [`with_suffix`] takes for its own.

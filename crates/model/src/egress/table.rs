@@ -1,14 +1,15 @@
 //! The rules, ready to be asked: the one place that says yes.
+//!
+//! What it says is defined rule by rule in the tests (`oracle.rs`); the index here gives the same answer sooner.
 
 use super::address;
 use super::clause::{Egress, Reach, is_metadata_name};
 use super::decide::{Ask, Denial, Opening, Permit};
-use super::host::{self, Host, Name, Pattern};
-use super::identity::{Identity, Scheme};
-use super::path::UrlPath;
+use super::host::{Host, Name, Pattern};
+use super::identity::Identity;
+use super::index::{Index, Near};
 use super::rule::Rule;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -16,8 +17,7 @@ use std::net::IpAddr;
 #[derive(Debug)]
 pub struct Table {
     egress: Egress,
-    exact: HashMap<Host, Bucket>,
-    below: HashMap<Name, Bucket>,
+    index: Index,
 }
 
 /// Which line of the clause allowed something.
@@ -31,27 +31,12 @@ pub enum RuleId {
     Public,
 }
 
-/// The rules of one host, those that are bound to a path by its first segment.
-#[derive(Debug, Default)]
-struct Bucket {
-    any: Vec<usize>,
-    by_segment: HashMap<Vec<u8>, Vec<usize>>,
-}
-
 // === impl Table ===
 
 impl Table {
     /// Makes the index.
     pub fn new(egress: Egress) -> Self {
-        let mut table = Self { exact: HashMap::new(), below: HashMap::new(), egress };
-        for (place, rule) in table.egress.rules.iter().enumerate() {
-            let bucket = match &rule.hosts {
-                Pattern::Exactly(host) => table.exact.entry(host.clone()).or_default(),
-                Pattern::Below(name) => table.below.entry(name.clone()).or_default(),
-            };
-            bucket.add(place, rule);
-        }
-        table
+        Self { index: Index::new(&egress.rules), egress }
     }
 
     /// The clause that it was made of.
@@ -65,22 +50,20 @@ impl Table {
             Reach::Names | Reach::Public => name.is_public_form() && !is_metadata_name(name),
             Reach::Rules => false,
         };
-        public || self.buckets(&Host::Name(name.clone())).next().is_some()
+        public || self.index.knows(&Host::Name(name.clone()))
+    }
+
+    /// Whether any rule about the host puts a secret into requests to it, so that it may send one back.
+    pub fn gives_secrets(&self, host: &Host) -> bool {
+        self.index.gives_secrets(host)
     }
 
     /// What may be spoken with a place. A connection for which nothing is open is refused unread.
     pub fn opening(&self, host: &Host, port: u16) -> Opening {
-        let mut opening = Opening::default();
         if self.egress.reach == Reach::Names {
-            return opening;
+            return Opening::default();
         }
-        for rule in self.rules_for(host, None).map(|(_, rule)| rule).filter(|rule| rule.ports.contains(port))
-        {
-            opening.tls |= rule.speaks(Scheme::Https);
-            opening.open_tls |= rule.needs_inside();
-            opening.http |= rule.speaks(Scheme::Http);
-            opening.tcp |= rule.speaks(Scheme::Tcp);
-        }
+        let mut opening = self.index.opening(host, port);
         if self.beyond_rules(host, port).is_some() {
             (opening.tls, opening.http, opening.tcp) = (true, true, true);
         }
@@ -89,34 +72,15 @@ impl Table {
 
     /// The decision: pure and total. Of the rules that allow, one that uses a secret wins, then the first.
     pub fn decide(&self, ask: Ask<'_>) -> Result<Permit<'_>, Denial> {
-        let Ask { identity, request } = ask;
         if self.egress.reach == Reach::Names {
             return Err(Denial::NamesOnly);
         }
-        let path = request.map(|request| request.path);
-        let mut best: Option<(bool, usize)> = None;
-        for (place, rule) in self.rules_for(&identity.host, path) {
-            let allows = rule.ports.contains(identity.port())
-                && rule.speaks(identity.scheme)
-                && match request {
-                    None => rule.matter.passes_unread(),
-                    Some(_)
-                        if rule.matter.is_bound_to_path()
-                            && path.is_some_and(|path| path.ambiguous().is_some()) =>
-                    {
-                        false
-                    }
-                    Some(request) => rule.matter.allows(request.method, request.path),
-                };
-            let rank = (rule.binding.is_none(), place);
-            if allows && best.is_none_or(|best| rank < best) {
-                best = Some(rank);
-            }
-        }
-        if let Some((_, place)) = best {
-            let binding = self.egress.rules.get(place).and_then(|rule| rule.binding.as_ref());
+        let rules = &self.egress.rules;
+        if let Some(place) = self.index.best(rules, ask) {
+            let binding = rules.get(place).and_then(|rule| rule.binding.as_ref());
             return Ok(Permit { rule: RuleId::Rule(place), binding: binding.map(Cow::Borrowed) });
         }
+        let identity = ask.identity;
         match self.beyond_rules(&identity.host, identity.port()) {
             Some(rule) => Ok(Permit { rule, binding: None }),
             None => Err(self.why_not(ask)),
@@ -175,26 +139,6 @@ impl Table {
         }
     }
 
-    fn buckets<'a>(&'a self, host: &'a Host) -> impl Iterator<Item = &'a Bucket> {
-        let name = match host {
-            Host::Name(name) => Some(name),
-            Host::Address(_) => None,
-        };
-        let parents = std::iter::successors(name.and_then(Name::parent), |name| host::parent(name));
-        let below = parents.filter_map(|parent| self.below.get(parent));
-        self.exact.get(host).into_iter().chain(below)
-    }
-
-    /// The rules about a host; with a path, only those that may allow it.
-    fn rules_for<'a>(
-        &'a self,
-        host: &'a Host,
-        path: Option<&'a UrlPath>,
-    ) -> impl Iterator<Item = (usize, &'a Rule)> {
-        let places = self.buckets(host).flat_map(move |bucket| bucket.places(path));
-        places.filter_map(|place| Some((place, self.egress.rules.get(place)?)))
-    }
-
     /// What allows a place without a rule about it.
     fn beyond_rules(&self, host: &Host, port: u16) -> Option<RuleId> {
         if let Host::Address(address) = host {
@@ -213,34 +157,20 @@ impl Table {
     /// The nearest reason: the last thing in which the closest rule differs.
     fn why_not(&self, ask: Ask<'_>) -> Denial {
         let Ask { identity, request } = ask;
-        let mut reason = match &identity.host {
-            Host::Address(address) => match address::internal(*address) {
+        let flaw = request.and_then(|request| request.path.ambiguous());
+        match (self.index.nearest(&self.egress.rules, ask), &identity.host) {
+            (None, Host::Name(_)) => Denial::NoRule,
+            (None, Host::Address(address)) => match address::internal(*address) {
                 Some(why) => Denial::Internal(*address, why),
                 None => Denial::RawAddress,
             },
-            Host::Name(_) => Denial::NoRule,
-        };
-        let mut depth = 0;
-        for (_, rule) in self.rules_for(&identity.host, None) {
-            let (deeper, why) = if !rule.ports.contains(identity.port()) {
-                (1, Denial::Port)
-            } else if !rule.speaks(identity.scheme) {
-                (2, Denial::Scheme)
-            } else {
-                match request {
-                    None => (3, Denial::NotInspected),
-                    Some(request) => match request.path.ambiguous() {
-                        Some(flaw) if rule.matter.is_bound_to_path() => (4, Denial::AmbiguousPath(flaw)),
-                        Some(_) | None if rule.matter.allows_path(request.path) => (5, Denial::Method),
-                        Some(_) | None => (3, Denial::Path),
-                    },
-                }
-            };
-            if deeper > depth {
-                (depth, reason) = (deeper, why);
-            }
+            (Some(Near::Host), _) => Denial::Port,
+            (Some(Near::Port), _) => Denial::Scheme,
+            (Some(Near::Scheme), _) if request.is_none() => Denial::NotInspected,
+            (Some(Near::Scheme), _) => Denial::Path,
+            (Some(Near::Ambiguous), _) => flaw.map_or(Denial::Path, Denial::AmbiguousPath),
+            (Some(Near::Path), _) => Denial::Method,
         }
-        reason
     }
 }
 
@@ -253,26 +183,5 @@ impl fmt::Display for RuleId {
             Self::Range(place) => write!(f, "allow-cidr[{place}]"),
             Self::Public => f.write_str("net"),
         }
-    }
-}
-
-// === impl Bucket ===
-
-impl Bucket {
-    fn add(&mut self, place: usize, rule: &Rule) {
-        match rule.matter.first_segment() {
-            Some(segment) => self.by_segment.entry(segment.to_vec()).or_default().push(place),
-            None => self.any.push(place),
-        }
-    }
-
-    fn places<'a>(&'a self, path: Option<&'a UrlPath>) -> impl Iterator<Item = usize> + 'a {
-        let bound: Box<dyn Iterator<Item = &Vec<usize>> + 'a> = match path {
-            None => Box::new(self.by_segment.values()),
-            Some(path) => {
-                Box::new(path.segments().first().and_then(|first| self.by_segment.get(first)).into_iter())
-            }
-        };
-        self.any.iter().chain(bound.flatten()).copied()
     }
 }

@@ -13,8 +13,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 const SIGKILL: i32 = 9;
+
+/// Where no descriptor is free, one will be.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The published ports of one sandbox.
 #[derive(Debug, Default)]
@@ -24,6 +28,8 @@ pub(crate) struct Publisher {
     /// Connections that wait for their other half, by the number of the call.
     waiting: BTreeMap<u32, OwnedFd>,
     porter: Option<Porter>,
+    /// Until when nothing is taken: no descriptor was free for it, and who waits at a door stays there.
+    pause: Option<Instant>,
 }
 
 /// The process that carries.
@@ -59,21 +65,37 @@ impl Publisher {
         !self.doors.is_empty()
     }
 
-    /// What has to be waited for: nothing while as many wait inside as may.
+    /// When the doors are to be looked at again, whatever waits there.
+    pub(crate) fn alarm(&self) -> Option<Instant> {
+        self.pause
+    }
+
+    /// What has to be waited for: nothing while as many wait inside as may, or no descriptor is free.
     pub(crate) fn waits(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let room = self.waiting.len() < MOST_CALLS;
+        let room = self.waiting.len() < MOST_CALLS && self.pause.is_none();
         self.doors.iter().map(|(door, _)| door.as_fd()).filter(move |_| room)
     }
 
     /// Takes connections in, and asks for their other half.
     pub(crate) fn advance(&mut self, instance: &mut dyn Instance) {
+        self.pause = None;
         for (door, port) in &self.doors {
-            while self.waiting.len() < MOST_CALLS
-                && let Ok((stream, _)) = door.accept()
-            {
-                // One that can not be led on is closed: its client sees that nobody is there.
-                if let Ok(call) = instance.dial(*port) {
-                    self.waiting.insert(call, stream.into());
+            while self.waiting.len() < MOST_CALLS {
+                match door.accept() {
+                    Ok((stream, _)) => {
+                        // One that can not be led on is closed: its client sees that nobody is there.
+                        if let Ok(call) = instance.dial(*port) {
+                            self.waiting.insert(call, stream.into());
+                        }
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // The client is gone already; the next one may not be.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                    Err(_) => {
+                        // It waits there still, and would wake us for ever.
+                        self.pause = Some(Instant::now() + PAUSE);
+                        break;
+                    }
                 }
             }
         }

@@ -7,7 +7,7 @@ use fumehood_model::envelope::{Secret as Declared, SecretSource};
 use fumehood_sys::host;
 use fumehood_vault::placeholder::Shape;
 use fumehood_vault::secret::{Secret, SecretName};
-use fumehood_vault::source::{OUTPUT_LIMIT_BYTES, SecretSource as Source, SecretSpec};
+use fumehood_vault::source::{Given as Source, OUTPUT_LIMIT_BYTES};
 use fumehood_vault::vault::Vault;
 use std::io::{self, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -73,16 +73,16 @@ pub(crate) fn made(declared: &Declared, given: Zeroizing<Vec<u8>>) -> Result<Sec
         |why: String, remedy: &str| NoSecret { name: declared.name.clone(), why, remedy: remedy.to_owned() };
     let name =
         SecretName::parse(&declared.name).map_err(|why| unusable(why.to_string(), "give it another name"))?;
-    let spec = SecretSpec { name, source: source(&declared.source) };
-    spec.secret(given, unix_millis()).map_err(|why| unusable(why.to_string(), why.remedy()))
+    let source = source(&declared.source);
+    source.secret(name, given, unix_millis()).map_err(|why| unusable(why.to_string(), why.remedy()))
 }
 
 /// The source in the vault's words, which say what is made of the bytes.
 fn source(source: &SecretSource) -> Source {
     match source {
-        SecretSource::Variable(name) => Source::Env(name.clone()),
-        SecretSource::File(path) => Source::File(path.clone()),
-        SecretSource::Command(line) => Source::Command(line.clone()),
+        SecretSource::Variable(_) => Source::Variable,
+        SecretSource::File(_) => Source::File,
+        SecretSource::Command(_) => Source::Command,
     }
 }
 

@@ -182,7 +182,7 @@ fn a_proxy_takes_whole_urls() {
     run(async {
         let (address, seen) = server(vec![("\r\n\r\n", OK), ("\r\n\r\n", OK)]).await;
         let wall = Fake::new(&[RULE], address);
-        let proxy = || Place::Proxy { own: identity("http://198.18.0.1:3128") };
+        let proxy = || Addressing::Proxy { own: identity("http://198.18.0.1:3128") };
         let mut one = client(&wall, proxy()).await;
         let answer = talk(&mut one, b"GET http://api.example.com/v1/x HTTP/1.1\r\nHost: api.example.com\r\nProxy-Authorization: Basic eA==\r\n\r\n").await;
         assert!(answer.ends_with("\r\n\r\nhi"), "{answer}");

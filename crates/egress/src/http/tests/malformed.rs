@@ -262,7 +262,7 @@ proptest! {
         let identity = identity("http://api.example.com");
         let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         if let Ok(Some((head, _))) = RequestHead::parse(head.as_bytes())
-            && let Ok(target) = Place::Fixed(identity.clone()).target(&head)
+            && let Ok(target) = Addressing::Fixed(identity.clone()).target(&head)
         {
             prop_assert_eq!(target.identity, identity);
             let host = host.to_ascii_lowercase();

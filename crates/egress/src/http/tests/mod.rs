@@ -8,7 +8,7 @@ mod secrets;
 
 use super::*;
 use crate::wall::{Asked, Cleared, DialError, Dialled, End};
-use fumehood_model::egress::{Ask as Question, Denial, Egress, Identity, Reach, Rule, Table};
+use fumehood_model::egress::{Ask as Question, Denial, Egress, Host, Identity, Reach, Rule, Table};
 use rustls::ServerConfig;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -125,9 +125,14 @@ impl Wall for Fake {
         Ok(())
     }
 
+    fn gives_secrets(&self, host: &Host) -> bool {
+        self.0.table.gives_secrets(host)
+    }
+
     async fn end(&self, _: Cleared, end: End) {
         let fault = end.fault.as_deref().unwrap_or("-");
-        self.write(format!("end {} {fault}", end.status.unwrap_or(0)));
+        let masked: String = end.masked.iter().map(|name| format!(" masked {name}")).collect();
+        self.write(format!("end {} {fault}{masked}", end.status.unwrap_or(0)));
     }
 }
 
@@ -194,12 +199,12 @@ async fn play<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, script: Script, 
 }
 
 /// A client's end of a connection that is served.
-pub(super) async fn client(wall: &Fake, place: Place) -> TcpStream {
+pub(super) async fn client(wall: &Fake, place: Addressing) -> TcpStream {
     let forward = Forward::new(wall.clone(), Rc::default(), Rc::default());
     client_of(&forward, place).await
 }
 
-pub(super) async fn client_of(forward: &Forward<Fake>, place: Place) -> TcpStream {
+pub(super) async fn client_of(forward: &Forward<Fake>, place: Addressing) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (inside, _) = listener.accept().await.unwrap();
@@ -210,8 +215,8 @@ pub(super) async fn client_of(forward: &Forward<Fake>, place: Place) -> TcpStrea
     stream
 }
 
-pub(super) fn place(url: &str) -> Place {
-    Place::Fixed(identity(url))
+pub(super) fn place(url: &str) -> Addressing {
+    Addressing::Fixed(identity(url))
 }
 
 pub(super) fn identity(url: &str) -> Identity {

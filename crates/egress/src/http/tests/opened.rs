@@ -38,7 +38,7 @@ impl Outside {
     }
 
     pub(super) fn config(&self, host: &str, speaks: &[&str]) -> Arc<ServerConfig> {
-        let key = self.ca.leaf(&fumehood_model::egress::Host::parse(host).unwrap()).unwrap();
+        let key = self.ca.leaf(&Host::parse(host).unwrap()).unwrap();
         let mut config = ServerConfig::builder_with_provider(crate::tls::provider())
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -300,7 +300,7 @@ fn a_server_that_is_not_believed_is_a_bad_gateway_that_says_why() {
         roots.add(CertificateDer::from(outside.ca.der().to_vec())).unwrap();
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::tls::provider());
         let verifier = verifier.build().unwrap();
-        let key = outside.ca.leaf(&fumehood_model::egress::Host::parse(HOST).unwrap()).unwrap();
+        let key = outside.ca.leaf(&Host::parse(HOST).unwrap()).unwrap();
         client_auth = {
             let mut config = ServerConfig::builder_with_provider(crate::tls::provider())
                 .with_safe_default_protocol_versions()
@@ -398,5 +398,39 @@ fn curl_and_openssl_take_the_certificate() {
             }
             Err(error) => eprintln!("not tried: there is no openssl ({error})"),
         }
+    });
+}
+
+#[test]
+fn an_answer_that_ends_with_its_connection_is_passed_on_and_cut() {
+    run(async {
+        let outside = Outside::new();
+        let tls = outside.config(HOST, &[]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::task::spawn_local(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = TlsAcceptor::from(tls).accept(stream).await.unwrap();
+            let mut got = Vec::new();
+            while !got.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut got).await.unwrap(), 0);
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello").await.unwrap();
+            stream.flush().await.unwrap();
+            // Without a word that this was all.
+            drop(stream);
+        });
+        let stand = Stand::new(address, vec![outside.authority()]);
+        let mut client = stand.client(&[]).await;
+        let answer = talk_all(&mut client, b"GET /v1/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n").await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n5\r\nhello\r\n"),
+            "{answer}"
+        );
+        let record = stand.wall.lines(2).await;
+        assert_eq!(
+            record.last().map(String::as_str),
+            Some("end 200 the connection ended in the middle of a message")
+        );
     });
 }

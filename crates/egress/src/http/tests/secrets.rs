@@ -198,3 +198,95 @@ fn a_server_that_is_not_believed_gets_no_value() {
         assert_eq!(stand.wall.dialled(), 0);
     });
 }
+
+#[test]
+fn a_value_is_not_asked_for_in_parts_and_its_echo_is_recorded() {
+    run(async {
+        let request =
+            "GET /v1/x HTTP/1.1\r\nHost: api.example.com\r\nRange: bytes=0-9\r\nIf-Range: \"a\"\r\n\r\n";
+        let body = format!("it is {VALUE}");
+        let echo = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let rule = "https://api.example.com/v1/** with bearer:TOKEN";
+        let (answer, seen, record) = exchange(rule, request, "\r\n\r\n", echo.as_bytes()).await;
+        assert!(seen.contains(VALUE) && !seen.to_lowercase().contains("range"), "{seen}");
+        assert!(answer.ends_with("it is PLACEHOLDER"), "{answer}");
+        assert!(record.iter().any(|line| line == "end 200 - masked TOKEN"), "{record:?}");
+        // One that stands in the head is one, too.
+        let head = format!("HTTP/1.1 204 No Content\r\nX-Echo: {VALUE}\r\n\r\n");
+        let (_, _, record) = exchange(rule, request, "\r\n\r\n", head.as_bytes()).await;
+        assert!(record.iter().any(|line| line == "end 204 - masked TOKEN"), "{record:?}");
+        // A host that no rule gives a secret may be asked for parts.
+        let plain = "https://api.example.com/v1/**";
+        let ok = b"HTTP/1.1 206 Partial Content\r\nContent-Length: 0\r\n\r\n";
+        let (_, seen, record) = exchange(plain, request, "\r\n\r\n", ok).await;
+        assert!(seen.contains("range: bytes=0-9\r\n"), "{seen}");
+        assert!(record.iter().any(|line| line == "end 206 -"), "{record:?}");
+    });
+}
+
+/// Behind a rule with a secret: the head carries the value, and what follows goes as it is.
+#[test]
+fn nothing_is_put_into_the_frames_of_a_websocket() {
+    run(async {
+        let request = "GET /v1/x HTTP/1.1\r\nHost: api.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+        let outside = Outside::new();
+        let (address, seen) = switching(outside.config(HOST, &[])).await;
+        let (secrets, placeholder) = secrets();
+        let rule = "https://api.example.com/v1/** with bearer:TOKEN";
+        let stand = Stand::with(&[rule], address, vec![outside.authority()], secrets);
+        let mut client = stand.client(&[]).await;
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut got = Vec::new();
+        while !got.ends_with(b"\r\n\r\n") {
+            assert_ne!(client.read_buf(&mut got).await.unwrap(), 0);
+        }
+        assert!(got.starts_with(b"HTTP/1.1 101 "));
+        // A frame whose mask is zeroes holds its text as it is; the server sends back what it gets, and the value.
+        assert_eq!(placeholder.len(), VALUE.len());
+        let length = u8::try_from(placeholder.len()).unwrap();
+        let frame = [&[0x81, 0x80 | length, 0, 0, 0, 0], placeholder.as_bytes()].concat();
+        client.write_all(&frame).await.unwrap();
+        let mut echo = Vec::new();
+        while echo.len() < frame.len() + VALUE.len() {
+            assert_ne!(client.read_buf(&mut echo).await.unwrap(), 0);
+        }
+        assert_eq!(echo, [frame.as_slice(), placeholder.as_bytes()].concat());
+        client.shutdown().await.unwrap();
+        let seen = seen.borrow();
+        let seen = String::from_utf8_lossy(&seen);
+        assert_eq!(seen.matches(VALUE).count(), 1, "{seen}");
+        assert_eq!(seen.matches(&placeholder).count(), 1, "{seen}");
+        assert_eq!(stand.wall.lines(2).await.last().map(String::as_str), Some("end 101 - masked TOKEN"));
+    });
+}
+
+/// A server that switches to another protocol, and then sends back what it gets, and the value after it.
+async fn switching(tls: Arc<ServerConfig>) -> (SocketAddr, Rc<RefCell<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let all = Rc::clone(&seen);
+    tokio::task::spawn_local(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = TlsAcceptor::from(tls).accept(stream).await.unwrap();
+        let mut got = Vec::new();
+        while !got.ends_with(b"\r\n\r\n") {
+            assert_ne!(stream.read_buf(&mut got).await.unwrap(), 0);
+        }
+        let switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        stream.write_all(switch).await.unwrap();
+        stream.flush().await.unwrap();
+        let head = got.len();
+        while got.len() < head + 6 + VALUE.len() {
+            assert_ne!(stream.read_buf(&mut got).await.unwrap(), 0);
+        }
+        let back = [&got[head..], VALUE.as_bytes()].concat();
+        all.borrow_mut().extend_from_slice(&got);
+        stream.write_all(&back).await.unwrap();
+        stream.flush().await.unwrap();
+        while stream.read_buf(&mut got).await.is_ok_and(|count| count > 0) {}
+        stream.shutdown().await.unwrap();
+    });
+    (address, seen)
+}
