@@ -7,7 +7,7 @@ use fumehood_backend_native::Native;
 use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
 
 /// The levels that this build holds, weakest first.
-pub(crate) const LEVELS: [Level; 1] = [Level::Container];
+pub(crate) const LEVELS: &[Level] = &[Level::Process, Level::Container];
 
 /// Settles the level of a run. The one asked for is taken as it is; where the table chose, the
 /// weakest level of this build that is not below the choice stands for it.
@@ -39,7 +39,8 @@ impl Early {
     pub(crate) fn backend(self, level: Level) -> Result<Box<dyn Backend>, Refusal> {
         match level {
             Level::Container => Ok(Box::new(self.0)),
-            Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
+            Level::Process => Ok(Box::new(Native::process())),
+            Level::Wasm | Level::Gvisor | Level::Microvm => {
                 Err(missing(&Choice { level, reason: Reason::Asked }))
             }
         }
