@@ -7,6 +7,7 @@
 //! **Invariant:** nothing here is writable but the run's own folder, its session's HOME, its caches and a workspace
 //! that is written through.
 
+use crate::broker::Broker;
 use crate::etc;
 use crate::identity::Identity;
 use crate::root::c_path;
@@ -71,6 +72,8 @@ pub(crate) struct Held {
     /// The kernel makes a file of `/proc` anew when nobody has it, and a rule is about the one that it was given.
     _facts: Vec<File>,
     pub(crate) output: Option<OwnedFd>,
+    /// Sets modes and times where the uid is not the sandbox's own.
+    pub(crate) broker: Option<Broker>,
 }
 
 /// Whether this shape can hold an envelope.
@@ -202,8 +205,8 @@ impl Folders {
         &self.workspace
     }
 
-    /// Those that may be written, beneath the run's own folder.
-    pub(crate) fn writable(&self, envelope: &Envelope, placement: &Placement) -> Vec<PathBuf> {
+    /// Those that may be written.
+    fn writable(&self, envelope: &Envelope, placement: &Placement) -> Vec<PathBuf> {
         let files = envelope.filesystem();
         let through = files.workspace.iter().filter(|workspace| workspace.mode == WorkspaceMode::ReadWrite);
         let mut folders = vec![self.base.clone()];
@@ -278,7 +281,9 @@ impl Folders {
         let output = output.map(|_| File::open(self.base.join("out"))).transpose()?.map(OwnedFd::from);
         // One that is not there is in no rule either.
         let facts = FACTS.iter().filter_map(|path| open_path(Path::new(path)).ok()).collect();
-        Ok(Held { _facts: facts, output })
+        let broker =
+            if identity.own { None } else { Some(Broker::new(&self.writable(envelope, placement))?) };
+        Ok(Held { _facts: facts, output, broker })
     }
 
     /// Copies one open file in. Nobody else has been in these folders, so no link is in the way.

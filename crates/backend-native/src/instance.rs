@@ -1,6 +1,7 @@
 //! A live sandbox of this level.
 
 use crate::bare::Held;
+use crate::broker::Brokered;
 use crate::cgroup::Cgroup;
 use crate::control::Control;
 use crate::identity::Identity;
@@ -49,6 +50,9 @@ pub(crate) struct Parts {
     pub(crate) _makers: [Option<Beside>; 3],
 }
 
+/// Calls that are answered before the keeper looks at everything else again.
+const CALLS_AT_ONCE: u32 = 64;
+
 // === impl NativeInstance ===
 
 impl NativeInstance {
@@ -90,13 +94,28 @@ impl NativeInstance {
         Ok(stdio)
     }
 
-    /// Answers one refused call, if one waits.
+    /// Answers the calls that wait, up to one that is refused.
     fn next_refusal(&mut self) -> Option<Event> {
         let listener = self.parts.listener.as_ref()?;
-        let call = listener.next()?;
-        let (syscall, errno) = syscalls::refusal(call.number);
-        let _ = listener.refuse(call, errno);
-        Some(Event::Denied { syscall })
+        let broker = self.parts.held.as_ref().and_then(|held| held.broker.as_ref());
+        for _ in 0..CALLS_AT_ONCE {
+            let call = listener.next()?;
+            let (syscall, errno) = match broker.and_then(|broker| broker.serve(&call, listener)) {
+                None => syscalls::refusal(call.number),
+                Some(Brokered::Denied) => (syscalls::ELSEWHERE, libc::EPERM),
+                Some(Brokered::Done) => {
+                    let _ = listener.done(call);
+                    continue;
+                }
+                Some(Brokered::Failed(errno)) => {
+                    let _ = listener.refuse(call, errno);
+                    continue;
+                }
+            };
+            let _ = listener.refuse(call, errno);
+            return Some(Event::Denied { syscall });
+        }
+        None
     }
 }
 

@@ -115,7 +115,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
         parts;
     let held = if plan.shape.has_root() { None } else { Some(settle(plan, &identity, inputs)?) };
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
-    let fresh = plan.shape.namespaces(namespaces.is_some(), identity.own);
+    let fresh = plan.shape.namespaces(namespaces.as_ref(), &identity);
     let mut program = Program::default();
     let made = enter(&mut program, &plan.shape, &identity, cgroup.as_ref()).and_then(|()| {
         plumbing.begin_in_child(&mut program);

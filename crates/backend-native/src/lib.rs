@@ -9,6 +9,7 @@
 //! program has succeeded; the program of PID 1 is executed last.
 
 mod bare;
+mod broker;
 mod cgroup;
 pub mod control;
 mod enforcement;

@@ -4,10 +4,10 @@
 //! mount and PID namespaces it has a private root, and paths as at every level; where they are forbidden it is the
 //! host's own tree, cut by Landlock. Which of the two it is was seen by doing, and is told in the enforcement.
 
-use crate::identity;
+use crate::identity::{self, Identity};
 use crate::root::{c_path, c_string};
 use fumehood_sys::host;
-use fumehood_sys::launch::{self, Namespaces, Op, Program, Root, SpawnError};
+use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, Root, SpawnError};
 use std::io;
 use std::path::Path;
 
@@ -60,10 +60,11 @@ impl Shape {
         }
     }
 
-    /// The namespaces that its first process is born into. `made`: the network's are there already; `own`: mounts
-    /// are made elsewhere, and its user namespace is taken late.
-    pub(crate) const fn namespaces(&self, made: bool, own: bool) -> Namespaces {
+    /// The namespaces that its first process is born into. Those in `made` are there already; who has a kernel uid
+    /// of its own has its mounts made elsewhere too, and takes a user namespace late.
+    pub(crate) const fn namespaces(&self, made: Option<&Beside>, identity: &Identity) -> Namespaces {
         let (root, network) = (self.has_root(), self.has_network());
+        let (made, own) = (made.is_some(), identity.own);
         Namespaces {
             pids: root,
             user: root && !own,
@@ -132,10 +133,8 @@ fn try_root(shared: &Path) -> Option<String> {
         Err(SpawnError::Step { step, source }) => (step, source),
     };
     // What is short for a moment is permitted all the same, and the launch says what it lacks.
-    let short = match error.kind() {
-        io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => true,
-        _ => error.raw_os_error() == Some(NO_SPACE) && !none_allowed(),
-    };
+    let short = matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock)
+        || (error.raw_os_error() == Some(NO_SPACE) && !none_allowed());
     (!short).then(|| format!("this host does not let us {step}: {}", crate::launch::reason(&error)))
 }
 

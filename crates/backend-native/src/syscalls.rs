@@ -88,7 +88,14 @@ fn without_neighbours(shared: Shared) -> Vec<(i64, Rule)> {
             let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned);
             let pairs = pairs.map(|pair| vec![low(0, UNIX), kind(pair)]).to_vec();
             let mut rules = vec![
-                (libc::SYS_socket, Rule::Always(Action::Ask)),
+                // Programs ask for name services by one; it is told as there being none, and is no event.
+                (
+                    libc::SYS_socket,
+                    Rule::Cases {
+                        cases: vec![(vec![low(0, UNIX)], Action::Errno(EAFNOSUPPORT))],
+                        otherwise: Action::Ask,
+                    },
+                ),
                 only(libc::SYS_socketpair, pairs),
                 (libc::SYS_bind, Rule::Always(Action::Ask)),
                 // Whoever may read a folder would hear what others do in it.
@@ -122,11 +129,12 @@ fn without_metadata() -> impl Iterator<Item = (i64, Rule)> {
     let always = |action| move |number: &i64| (*number, Rule::Always(action));
     let owners = OWNERS.iter().map(always(Action::Errno(EPERM)));
     let attributes = ATTRIBUTES.iter().map(always(Action::Errno(ENOTSUP)));
-    owners.chain(attributes).chain(METADATA.iter().map(|(number, _)| (*number, Rule::Always(Action::Ask))))
+    owners.chain(attributes).chain(METADATA.iter().map(always(Action::Ask)))
 }
 
 const EPERM: u16 = 1;
 const ENOTSUP: u16 = 95;
+const EAFNOSUPPORT: u16 = 97;
 
 const OWNERS: &[i64] = &[libc::SYS_chown, libc::SYS_fchown, libc::SYS_lchown, libc::SYS_fchownat];
 
@@ -146,19 +154,19 @@ const ATTRIBUTES: &[i64] = &[
     libc::SYS_fremovexattr,
 ];
 
-/// Put to the keeper where the uid is shared.
-const METADATA: &[(i64, &str)] = &[
-    (libc::SYS_chmod, MODE),
-    (libc::SYS_fchmod, MODE),
-    (libc::SYS_fchmodat, MODE),
-    (FCHMODAT2, MODE),
-    (libc::SYS_utime, TIMES),
-    (libc::SYS_utimes, TIMES),
-    (libc::SYS_futimesat, TIMES),
-    (libc::SYS_utimensat, TIMES),
+/// Put to the keeper where the uid is shared (`broker`).
+const METADATA: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
 ];
-const MODE: &str = "a change of a mode";
-const TIMES: &str = "a change of times";
+/// What is said of one that is about a file outside.
+pub(crate) const ELSEWHERE: &str = "a mode or times of a file outside";
 
 /// The calls that give a file its mode, without the set-id bits.
 fn without_set_id() -> Vec<(i64, Rule)> {
@@ -232,10 +240,6 @@ const JUDGED: &[(i64, &str)] = &[
     (libc::SYS_sched_setattr, OTHERS),
     (libc::SYS_sched_setparam, OTHERS),
     (libc::SYS_sched_setscheduler, OTHERS),
-    (libc::SYS_utime, TIMES),
-    (libc::SYS_utimes, TIMES),
-    (libc::SYS_futimesat, TIMES),
-    (libc::SYS_utimensat, TIMES),
 ];
 const OTHERS: &str = "a setting of another process";
 const SET_ID: &str = "a set-id bit in the host's own folder";
@@ -658,7 +662,7 @@ const REFUSED: &[(i64, &str)] = &[
 ];
 
 // Newer than the `libc` crate's table for this target.
-const FCHMODAT2: i64 = 452;
+pub(crate) const FCHMODAT2: i64 = 452;
 const CACHESTAT: i64 = 451;
 const MAP_SHADOW_STACK: i64 = 453;
 const FUTEX_WAITV: i64 = 449;
