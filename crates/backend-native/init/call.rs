@@ -235,6 +235,35 @@ pub(crate) fn forbid_tracing() -> Result<(), Errno> {
     plain(157, [4, 0, 0, 0, 0, 0]).map(drop)
 }
 
+/// Whether the process that started this one is out of reach of our signals.
+pub(crate) fn parent_is_out_of_reach() -> bool {
+    let parent = plain(110, [0; 6]).unwrap_or(0);
+    // A parent that is not of this PID namespace has the number 0.
+    parent > 0 && plain(62, [parent, 0, 0, 0, 0, 0]).is_err_and(|errno| errno == EPERM)
+}
+
+/// Becomes the parent of what the commands leave behind.
+pub(crate) fn adopt_orphans() -> Result<(), Errno> {
+    // PR_SET_CHILD_SUBREAPER.
+    plain(157, [36, 1, 0, 0, 0, 0]).map(drop)
+}
+
+/// Asks to be killed with the process that started this one.
+pub(crate) fn end_with_parent() -> Result<(), Errno> {
+    // PR_SET_PDEATHSIG.
+    plain(157, [1, u64::from(SIGKILL), 0, 0, 0, 0]).map(drop)
+}
+
+/// Puts this process and what it starts behind one more Landlock wall: it can not signal, trace or connect
+/// by an abstract name to anybody outside of it, not even to the process that started it.
+pub(crate) fn stand_apart() -> Result<(), Errno> {
+    // `struct landlock_ruleset_attr`: no rights on files and ports; both scopes.
+    let attributes = [0_u64, 0, 3];
+    // SAFETY: the kernel reads the 24 bytes.
+    let ruleset = unsafe { raw(444, [address(&raw const attributes), 24, 0, 0, 0, 0]) }.map(new_fd)?;
+    plain(446, [word(ruleset.0), 0, 0, 0, 0, 0]).map(drop)
+}
+
 pub(crate) fn set_name(name: &CStr) {
     // SAFETY: PR_SET_NAME reads up to the terminating zero, which a `CStr` has. A failure is harmless.
     let _ = unsafe { raw(157, [15, address(name.as_ptr()), 0, 0, 0, 0]) };
@@ -312,9 +341,6 @@ pub(crate) fn reap(pid: Option<u32>, wait: Wait) -> Result<Option<Reaped>, Errno
     Ok((pid != 0).then_some(Reaped { pid: pid as u32, status }))
 }
 
-/// Sends a signal to every process but this one.
-///
-/// Only ever called by PID 1 of a PID namespace (checked in `main`): anywhere else it would reach far.
 /// User and system time of every child that was waited for, and of theirs.
 pub(crate) fn children_cpu_ms() -> u32 {
     /// `struct rusage`: two times of seconds and microseconds, and fourteen counters.
@@ -331,6 +357,10 @@ pub(crate) fn children_cpu_ms() -> u32 {
     u32::try_from(total).unwrap_or(u32::MAX)
 }
 
+/// Sends a signal to every process that this one may send any to, but itself.
+///
+/// Only ever called by PID 1 of a PID namespace, or where it was seen that signals do not reach out of the
+/// sandbox (checked in `main`): anywhere else it would reach far.
 pub(crate) fn kill_all() -> Result<(), Errno> {
     plain(62, [word(-1), u64::from(SIGKILL), 0, 0, 0, 0]).map(drop)
 }

@@ -31,6 +31,8 @@ static mut STACK: Stack = Stack([0; STACK_BYTES]);
 /// Where commands start from; there is one.
 pub(crate) struct Ground {
     stack_top: *mut u8,
+    /// Whether the PID namespace is the sandbox's own.
+    alone: bool,
 }
 
 /// A command whose `execve` is done.
@@ -67,6 +69,7 @@ struct Launch<'a> {
     env: *const *const u8,
     streams: [i32; 3],
     terminal: bool,
+    alone: bool,
     /// Written by the process if it fails: the stage's number, then the error.
     stage: AtomicU8,
     errno: AtomicU32,
@@ -76,8 +79,8 @@ struct Launch<'a> {
 
 impl Ground {
     /// To be called once: two grounds would share the stack.
-    pub(crate) const fn new() -> Self {
-        Self { stack_top: (&raw mut STACK).wrapping_add(1).cast() }
+    pub(crate) const fn new(alone: bool) -> Self {
+        Self { stack_top: (&raw mut STACK).wrapping_add(1).cast(), alone }
     }
 
     /// Starts one command. Every descriptor that came with it is closed on return.
@@ -105,6 +108,7 @@ impl Ground {
             env: with_spare.wrapping_add(exec.argc as usize + 2),
             streams: streams.numbers(),
             terminal: exec.terminal.is_some(),
+            alone: self.alone,
             stage: AtomicU8::new(0),
             errno: AtomicU32::new(0),
         };
@@ -141,12 +145,20 @@ impl Launch<'_> {
         call::new_session().map_err(spawn)?;
         if self.terminal {
             call::take_terminal(self.streams[0]).map_err(|errno| (Stage::Terminal, errno))?;
+        } else if !self.alone {
+            // No terminal can be opened here. Where the keeper has made one it is all three streams; a pipe is none.
+            let _ = call::take_terminal(self.streams[0]);
         }
         // The sources are above 3 because 0 to 3 were open from the start, so no copy hits a source.
         for (to, from) in (0..).zip(self.streams) {
             call::duplicate(from, to).map_err(spawn)?;
         }
         call::close_from(3).map_err(spawn)?;
+        if !self.alone {
+            // One that ends this process would be free of it.
+            call::end_with_parent().map_err(spawn)?;
+            call::stand_apart().map_err(spawn)?;
+        }
         call::block_signals(0).map_err(spawn)?;
         // SAFETY: `cwd` is a string of the block, which ends in a zero.
         unsafe { call::change_directory(self.cwd.as_ptr()) }

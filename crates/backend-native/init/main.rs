@@ -1,4 +1,4 @@
-//! PID 1 of a sandbox: starts commands for the keeper, reaps everything, and says what became of it.
+//! The first process of a sandbox, PID 1 where that has a PID namespace: starts commands for the keeper, reaps everything, and says what became of it.
 //!
 //! A program of its own, without a library under it, so that it is small enough to be copied into
 //! memory for every sandbox. It runs within all the walls of the sandbox and holds no power that the
@@ -19,6 +19,8 @@
 //! **Invariant:** for one exec the reports are `[Terminal] Started Ended` or `NotStarted`, in that order.
 //! **Invariant:** for one call there is one report, `Dialled` or `NotDialled`.
 //! **Invariant:** a received descriptor is closed here whatever becomes of its request.
+//! **Invariant:** without a PID namespace nothing is begun unless signals were seen not to leave the sandbox,
+//! and commands stand behind a wall of their own, so that they can not end this process.
 //! **Invariant:** the guest can not trace this process nor open its descriptors (it is not dumpable).
 
 #![no_std]
@@ -90,15 +92,25 @@ struct Init {
     signals: Fd,
     table: Table,
     ground: Ground,
+    /// Whether the PID namespace is the sandbox's own, and ends with this process.
+    alone: bool,
 }
 
 // === impl Init ===
 
 impl Init {
     fn begin() -> Result<Self, call::Errno> {
-        // Anywhere but in a PID namespace of its own, "kill all" would mean the host's processes.
-        if call::own_pid() != 1 || !(0..=CONTROL).all(call::is_open) {
+        let alone = call::own_pid() == 1;
+        if !(0..=CONTROL).all(call::is_open) {
             return Err(call::EPERM);
+        }
+        if !alone {
+            // "Kill all" would mean the host's processes if our signals reached them. What can not reach the
+            // process that started us, which has our uid or a greater one's power, reaches nobody.
+            if !call::parent_is_out_of_reach() {
+                return Err(call::EPERM);
+            }
+            call::adopt_orphans()?;
         }
         call::forbid_tracing()?;
         call::set_name(c"init");
@@ -110,7 +122,8 @@ impl Init {
             channel: Channel::new(Fd::own(CONTROL)),
             signals,
             table: Table::new(),
-            ground: Ground::new(),
+            ground: Ground::new(alone),
+            alone,
         })
     }
 
@@ -247,7 +260,16 @@ impl Init {
 
     /// Ends the guest because nobody is there to hear of it.
     fn finish(&self) -> ! {
-        let _ = call::kill_all();
-        call::exit(0)
+        // Nobody else ends those that are left where there is no PID namespace.
+        loop {
+            let _ = call::kill_all();
+            if self.alone {
+                call::exit(0)
+            }
+            match call::reap(None, call::Wait::Block) {
+                Ok(_) | Err(call::EINTR) => {}
+                Err(_) => call::exit(0),
+            }
+        }
     }
 }

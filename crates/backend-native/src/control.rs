@@ -119,6 +119,12 @@ impl Control {
         self.send(&Request::KillAll.header(), &[])
     }
 
+    /// Lets `init` end itself, and everything with it. What it has said before can still be read.
+    pub fn hang_up(&mut self) {
+        // One that is gone can not be told.
+        let _ = socket::hang_up(self.socket.as_fd());
+    }
+
     /// Asks for a connection to a port on the guest's loopback, and gives the number of the call.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ const FILE_LIMIT_BYTES: u64 = 8 << 20;
 const ENTRY_LIMIT: u32 = 8192;
 
 /// Copied where they exist: a file, or a folder with what is in it.
-const COPIED: &[&str] = &[
+pub(crate) const COPIED: &[&str] = &[
     // The loader.
     "ld.so.cache",
     "ld.so.conf",

@@ -62,7 +62,7 @@ fn try_redirect() -> Result<(), Unenforceable> {
     let mut program = Program::default();
     program.push("redirect in the gateway", Op::Redirect);
     let user = fumehood_sys::host::euid() != 0;
-    launch::try_out(&program, Namespaces { user, mounts: true, quiet: true }).or_else(|error| match error {
+    launch::try_out(&program, Namespaces { pids: true, user, mounts: true, quiet: true, names: false }).or_else(|error| match error {
         // That it can not make namespaces is for the launch to say.
         SpawnError::Clone(_) => Ok(()),
         SpawnError::Step { source, .. } => cannot(

@@ -11,7 +11,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Between the container ranges that distributions hand out and the sign bit.
-const FIRST: u32 = 0x7000_0000;
+pub(crate) const FIRST: u32 = 0x7000_0000;
 const COUNT: u64 = 0x1_0000;
 /// A host with so many sandboxes that this many picks are taken is full.
 const TRIES: u64 = 256;

@@ -1,16 +1,18 @@
 //! A live sandbox of this level.
 
+use crate::bare::Held;
+use crate::broker::Brokered;
 use crate::cgroup::Cgroup;
 use crate::control::Control;
 use crate::identity::Identity;
-use crate::{syscalls, usage};
+use crate::{orphans, syscalls, usage};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::launch::{Beside, Spawned};
 use fumehood_sys::notify::Listener;
 use fumehood_sys::poll::{self, Interest, Joined};
-use fumehood_sys::process;
+use fumehood_sys::{process, terminal};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -22,6 +24,8 @@ pub(crate) struct NativeInstance {
     /// The control socket and the filter's listener.
     events: Joined,
     exec: Option<u32>,
+    /// Our side of a terminal that was made here, to be told.
+    terminal: Option<OwnedFd>,
     cpu_ms: u64,
     peak_bytes: u64,
 }
@@ -40,9 +44,14 @@ pub(crate) struct Parts {
     pub(crate) root: Option<OwnedFd>,
     pub(crate) listener: Option<Listener>,
     pub(crate) gateway: Option<Gateway>,
+    /// Where it has no PID namespace: what has to be held for it, and the mark of that.
+    pub(crate) held: Option<Held>,
     /// Those who made its network and its root beside us: waited for at the end, when they are long gone.
     pub(crate) _makers: [Option<Beside>; 3],
 }
+
+/// Calls that are answered before the keeper looks at everything else again.
+const CALLS_AT_ONCE: u32 = 64;
 
 // === impl NativeInstance ===
 
@@ -50,7 +59,7 @@ impl NativeInstance {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let listener = parts.listener.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let events = Joined::new(&[parts.control.events(), listener.as_fd()])?;
-        Ok(Self { parts, events, exec: None, cpu_ms: 0, peak_bytes: 0 })
+        Ok(Self { parts, events, exec: None, terminal: None, cpu_ms: 0, peak_bytes: 0 })
     }
 
     /// Whether its first process lives and waits for a command: it has not ended, not said anything, and met
@@ -73,19 +82,55 @@ impl NativeInstance {
         }
     }
 
-    /// Answers one refused call, if one waits.
+    /// A terminal that is made outside, as the guest's three streams. Our side is told as an event.
+    fn make_terminal(&mut self, request: &ExecRequest) -> Result<GuestStdio, ExecError> {
+        let size = request.terminal.map_or((0, 0), |size| (size.rows, size.columns));
+        let made = terminal::pair(size).and_then(|(ours, theirs)| {
+            let [stdin, stdout] = [theirs.try_clone()?, theirs.try_clone()?];
+            Ok((ours, GuestStdio::Pipes { stdin, stdout, stderr: theirs }))
+        });
+        let (ours, stdio) = made.map_err(|_| ExecError::Exhausted)?;
+        self.terminal = Some(ours);
+        Ok(stdio)
+    }
+
+    /// Answers the calls that wait, up to one that is refused.
     fn next_refusal(&mut self) -> Option<Event> {
         let listener = self.parts.listener.as_ref()?;
-        let call = listener.next()?;
-        let (syscall, errno) = syscalls::refusal(call.number);
-        let _ = listener.refuse(call, errno);
-        Some(Event::Denied { syscall })
+        let broker = self.parts.held.as_ref().and_then(|held| held.broker.as_ref());
+        for _ in 0..CALLS_AT_ONCE {
+            let call = listener.next()?;
+            let (syscall, errno) = match broker.and_then(|broker| broker.serve(&call, listener)) {
+                None => syscalls::refusal(call.number),
+                Some(Brokered::Denied) => (syscalls::ELSEWHERE, libc::EPERM),
+                Some(Brokered::Done) => {
+                    let _ = listener.done(call);
+                    continue;
+                }
+                Some(Brokered::Failed(errno)) => {
+                    let _ = listener.refuse(call, errno);
+                    continue;
+                }
+            };
+            let _ = listener.refuse(call, errno);
+            return Some(Event::Denied { syscall });
+        }
+        None
     }
 }
 
 impl Instance for NativeInstance {
     fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<(), ExecError> {
-        self.exec = Some(self.parts.control.exec(request, stdio, true)?);
+        let stdio = match stdio {
+            // None can be opened there.
+            GuestStdio::Terminal if self.parts.held.is_some() => self.make_terminal(request)?,
+            GuestStdio::Terminal | GuestStdio::Pipes { .. } => stdio,
+        };
+        let request = ExecRequest {
+            terminal: request.terminal.filter(|_| self.parts.held.is_none()),
+            ..request.clone()
+        };
+        self.exec = Some(self.parts.control.exec(&request, stdio, true)?);
         Ok(())
     }
 
@@ -94,7 +139,8 @@ impl Instance for NativeInstance {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        self.parts.control.next_event().or_else(|| self.next_refusal())
+        let terminal = self.terminal.take().map(Event::Terminal);
+        terminal.or_else(|| self.parts.control.next_event()).or_else(|| self.next_refusal())
     }
 
     fn signal(&mut self, signal: i32) -> Result<(), ExecError> {
@@ -109,13 +155,20 @@ impl Instance for NativeInstance {
     }
 
     fn kill(&mut self) {
+        if self.parts.held.is_some() {
+            // Its first process ends all others, and then itself; where it is gone, that is for us.
+            self.parts.control.hang_up();
+            orphans::end(self.parts.spawned.pid);
+            return;
+        }
         // The whole pid namespace goes with its first process.
         let _ = process::send_signal(self.parts.spawned.pidfd.as_fd(), 9);
     }
 
     fn wait_gone(&mut self, limit: Duration) -> bool {
         // The first process is gone only when its whole pid namespace is.
-        process::wait_gone(self.parts.spawned.pidfd.as_fd(), limit).unwrap_or(false)
+        let gone = process::wait_gone(self.parts.spawned.pidfd.as_fd(), limit).unwrap_or(false);
+        gone && (self.parts.held.is_none() || orphans::end(self.parts.spawned.pid))
     }
 
     fn meters(&mut self) -> Meters {
@@ -161,6 +214,6 @@ impl Drop for NativeInstance {
     /// Ends the guest whatever happened. What it leaves is removed by [`fumehood_backend::Backend::reap`], which need
     /// not be waited for: taking namespaces apart keeps the kernel busy for milliseconds.
     fn drop(&mut self) {
-        let _ = process::send_signal(self.parts.spawned.pidfd.as_fd(), 9);
+        self.kill();
     }
 }

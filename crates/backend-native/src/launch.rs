@@ -1,5 +1,6 @@
 //! Launching one sandbox: the whole order of things, on one page.
 
+use crate::bare::{self, Folders, Held};
 use crate::cgroup::{Cgroup, Hierarchy};
 use crate::control::Control;
 use crate::gateway::{self, Laid, Plumbing};
@@ -8,11 +9,13 @@ use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
 use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
-use crate::syscalls::{self, SetId};
+use crate::shape::{self, Shape};
+use crate::syscalls::{self, SetId, Shared};
+use crate::usage;
 use fumehood_backend::LaunchError;
 use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::landlock::{Access, Ruleset};
-use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
+use fumehood_sys::launch::{self, Beside, Op, Program, SpawnError};
 use fumehood_sys::notify::Listener;
 use fumehood_sys::{process, socket};
 use std::fs::File;
@@ -45,6 +48,8 @@ pub(crate) struct LaunchParts {
     /// Our end of the socket on which the child hands over folders.
     handles: OwnedFd,
     etc: Option<File>,
+    /// Where there is no root to copy them into on the way in.
+    inputs: Vec<OpenInput>,
 }
 
 /// A host file that is copied in.
@@ -66,11 +71,13 @@ struct Gifts {
     handles: OwnedFd,
 }
 
-/// The private root: made beside us, or still to be made by the child.
+/// The private root: made beside us, or still to be made by the child, or none.
 #[derive(Debug)]
 enum Root {
     Made(Beside),
     ToMake(Sources),
+    /// There is none: the sandbox sees the host's.
+    Absent,
 }
 
 /// Starts making the namespaces in which nothing else of a launch happens. Needs root in the host's
@@ -104,16 +111,18 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
 pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInstance, LaunchError> {
-    let LaunchParts { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc } = parts;
+    let LaunchParts { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc, inputs } =
+        parts;
+    let held = if plan.shape.has_root() { None } else { Some(settle(plan, &identity, inputs)?) };
     let cgroup = if plan.pooled { cgroup } else { make_cgroup(plan)? };
-    let fresh = Namespaces { user: !identity.own, mounts: !identity.own, quiet: namespaces.is_none() };
+    let fresh = plan.shape.namespaces(namespaces.as_ref(), &identity);
     let mut program = Program::default();
-    let made = enter(&mut program, &identity, cgroup.as_ref()).and_then(|()| {
+    let made = enter(&mut program, &plan.shape, &identity, cgroup.as_ref()).and_then(|()| {
         plumbing.begin_in_child(&mut program);
         let maker = root.place(plan, &identity, &mut program)?;
         // It joins the namespaces that are taken from their maker then.
         let laid = plumbing.place(&mut program)?;
-        enter_namespaces(&mut program, namespaces.as_ref())?;
+        enter_namespaces(&mut program, &plan.shape, namespaces.as_ref())?;
         Ok((laid, maker))
     });
     program.extend(rest);
@@ -123,6 +132,10 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
         Ok((spawned, (Laid { mut sockets, maker: plumber }, maker))) => {
             let Handed { output, root, listener, sockets: sent } = receive_handles(&handles);
             sockets.extend(sent);
+            let (output, held) = match held {
+                None => (output, None),
+                Some(mut held) => (held.output.take(), Some(held)),
+            };
             let gateway = plan.placement.gateway.as_ref().map(|spec| gateway::named(spec, sockets));
             let gateway =
                 gateway.transpose().map_err(|error| prepare("take the gateway's sockets", &error))?;
@@ -138,15 +151,32 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
                 root,
                 listener,
                 gateway,
+                held,
                 _makers: makers,
             };
             NativeInstance::new(parts).map_err(|error| prepare("watch the sandbox", &error))
         }
         Err(error) => {
             remove(cgroup.as_ref());
+            shape::doubt(&plan.placement.shared);
             Err(explain(&error))
         }
     }
+}
+
+/// What is done outside where there is no root to do it in: the run's own folders, with its inputs.
+fn settle(plan: &NativePlan, identity: &Identity, inputs: Vec<OpenInput>) -> Result<Held, LaunchError> {
+    let folders = Folders::of(&plan.envelope, &plan.placement);
+    let made = folders.make(&plan.envelope, &plan.placement, identity);
+    let held = made.map_err(|error| prepare("make the sandbox's folders", &error))?;
+    for OpenInput { mut file, at, mode } in inputs {
+        folders
+            .copy_in(&mut file, (std::path::Path::new(&at), mode), identity)
+            .map_err(|error| prepare("copy the inputs in", &error))?;
+    }
+    // What outlives the first process, were that killed, comes to us.
+    process::adopt_orphans().map_err(|error| prepare("adopt what the sandbox leaves", &error))?;
+    Ok(held)
 }
 
 fn make_cgroup(plan: &NativePlan) -> Result<Option<Cgroup>, LaunchError> {
@@ -160,9 +190,11 @@ fn remove(cgroup: Option<&Cgroup>) {
     let _ = crate::cgroup::remove(&folders);
 }
 
-fn enter_namespaces(program: &mut Program, made: Option<&Beside>) -> Result<(), SpawnError> {
+fn enter_namespaces(program: &mut Program, shape: &Shape, made: Option<&Beside>) -> Result<(), SpawnError> {
     match made {
-        None => furnish(program),
+        None if shape.has_network() => furnish(program),
+        None if shape.has_root() => program.push("set the host name", Op::Hostname(c_string("sandbox"))),
+        None => {}
         Some(maker) => {
             for namespace in maker.finish()? {
                 program.push("enter the namespaces", Op::EnterNamespace(namespace));
@@ -175,15 +207,20 @@ fn enter_namespaces(program: &mut Program, made: Option<&Beside>) -> Result<(), 
 /// What follows once the root is there: enter it, fill it, limit, lock down, execute.
 fn rest(plan: &NativePlan, identity: &Identity, gifts: Gifts) -> Result<Program, LaunchError> {
     let Gifts { inputs, init, init_end, handles } = gifts;
-    let mut program = proc();
-    if !identity.own {
-        program.push("enter the private root", Op::EnterRoot);
+    let mut program = Program::default();
+    if plan.shape.has_root() {
+        program.extend(proc());
+        if !identity.own {
+            program.push("enter the private root", Op::EnterRoot);
+        }
     }
     copy_in(&mut program, inputs, identity);
     let listener = handles.try_clone().map_err(|error| prepare("share the output folder", &error))?;
-    send_handles(&mut program, &plan.envelope, handles)
-        .map_err(|error| prepare("share the output folder", &error))?;
-    limit(&mut program, plan);
+    if plan.shape.has_root() {
+        send_handles(&mut program, &plan.envelope, handles)
+            .map_err(|error| prepare("share the output folder", &error))?;
+    }
+    limit(&mut program, plan, identity);
     lock_down(&mut program, plan, identity, init_end, listener);
     program.push("execute init", Op::Execute { program: init, name: c_string("init") });
     Ok(program)
@@ -200,6 +237,7 @@ impl Root {
         program: &mut Program,
     ) -> Result<Option<Beside>, SpawnError> {
         match self {
+            Self::Absent => Ok(None),
             Self::ToMake(sources) => {
                 program.extend(RootBuilder::new(&plan.envelope, &plan.placement, identity).build(sources));
                 Ok(None)
@@ -221,30 +259,35 @@ impl LaunchParts {
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
-        let mut sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
-        let etc = sources.hold.take();
-        let mut namespaces = plan.namespaces.take();
-        if identity.own {
+        let rooted = plan.shape.has_root();
+        let sources = rooted.then(|| Sources::find(plan, &identity)).transpose();
+        let mut sources = sources.map_err(step("make the sandbox's /etc"))?;
+        let etc = sources.as_mut().and_then(|sources| sources.hold.take());
+        let mut namespaces = plan.namespaces.take().filter(|_| plan.shape.has_network());
+        if identity.own && plan.shape.has_network() {
             namespaces = namespaces.or_else(|| begin_namespaces().ok());
         }
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let gateway = plan.placement.gateway.as_ref();
         let plumbing = Plumbing::begin(gateway, namespaces.as_ref(), &theirs);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
-        let root = if identity.own {
-            Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
-        } else {
-            Root::ToMake(sources)
+        let root = match sources {
+            None => Root::Absent,
+            Some(sources) if identity.own => {
+                Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
+            }
+            Some(sources) => Root::ToMake(sources),
         };
-        let inputs = open_inputs(&plan.envelope)?;
+        let opened = open_inputs(&plan.envelope)?;
+        let (to_child, inputs) = if rooted { (opened, Vec::new()) } else { (Vec::new(), opened) };
         let init = init_image::memfd().and_then(|file| process::move_up(file, FIRST_FREE_DESCRIPTOR));
         let init = init.map_err(step("make the image of init"))?;
         let (control, init_end) = Control::new().map_err(step("make the control socket"))?;
-        let rest = rest(plan, &identity, Gifts { inputs, init, init_end, handles: theirs })?;
+        let rest = rest(plan, &identity, Gifts { inputs: to_child, init, init_end, handles: theirs })?;
         // It is the one part that outlives a process that dies here. A pool's owner is there to remove it;
         // else it is left to the launch, which comes after the record.
         let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
-        Ok(Self { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc })
+        Ok(Self { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc, inputs })
     }
 
     /// Removes what would outlive us of a sandbox that will not be.
@@ -254,10 +297,18 @@ impl LaunchParts {
 }
 
 /// Who the child is, before it changes what it sees.
-fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) -> Result<(), SpawnError> {
-    program.push("tie the sandbox to its keeper", Op::DieWithParent);
+fn enter(
+    program: &mut Program,
+    shape: &Shape,
+    identity: &Identity,
+    cgroup: Option<&Cgroup>,
+) -> Result<(), SpawnError> {
+    if shape.has_root() {
+        // Without a PID namespace the first process must outlive its keeper for a moment, to end all others.
+        program.push("tie the sandbox to its keeper", Op::DieWithParent);
+    }
     program.push("clear the file mode mask", Op::ClearUmask);
-    if !identity.own {
+    if shape.has_root() && !identity.own {
         let pair = |inside, outside| (inside, outside);
         let uid = pair(identity.inside.0, identity.kernel.0);
         let gid = pair(identity.inside.1, identity.kernel.1);
@@ -267,8 +318,10 @@ fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) ->
         let join = join.try_clone().map_err(SpawnError::Clone)?;
         program.push("enter the cgroup", Op::JoinCgroup(join));
     }
-    program.push("take a cgroup namespace", Op::CgroupNamespace);
-    if !identity.own {
+    if shape.has_root() {
+        program.push("take a cgroup namespace", Op::CgroupNamespace);
+    }
+    if shape.has_root() && !identity.own {
         program.push("make the mounts private", Op::MountsPrivate);
     }
     Ok(())
@@ -326,15 +379,18 @@ fn receive_handles(socket: &OwnedFd) -> Handed {
     handed
 }
 
-fn limit(program: &mut Program, plan: &NativePlan) {
+fn limit(program: &mut Program, plan: &NativePlan, identity: &Identity) {
     let limits = plan.envelope.resources();
     let mut limit = |resource, value| program.push("set the resource limits", Op::Limit { resource, value });
     limit(libc_resource::CORE, 0);
     limit(libc_resource::NOFILE, u64::from(limits.open_files));
     limit(libc_resource::FSIZE, limits.file_size_bytes);
     if matches!(plan.hierarchy, Hierarchy::None { .. }) {
-        // Counted per user namespace, so the caller's other processes do not matter. Two are init's.
-        limit(libc_resource::NPROC, u64::from(limits.processes) + 2);
+        // Counted per user and user namespace, so only without one do the caller's other processes matter. Two
+        // are init's.
+        let others =
+            if plan.shape.has_root() || identity.own { 0 } else { usage::threads_of(identity.kernel.0) };
+        limit(libc_resource::NPROC, u64::from(limits.processes) + 2 + others);
         limit(libc_resource::DATA, limits.memory_bytes);
     }
     if limits.cpu_millis < plan.host_cpus.saturating_mul(1000) {
@@ -349,20 +405,42 @@ fn lock_down(
     init_end: OwnedFd,
     listener: OwnedFd,
 ) {
-    if identity.own {
-        let op = Op::LateUserNamespace { inside: identity.inside, outside: identity.kernel };
-        program.push("become the sandbox's user", op);
+    if plan.shape.has_root() {
+        if identity.own {
+            let op = Op::LateUserNamespace { inside: identity.inside, outside: identity.kernel };
+            program.push("become the sandbox's user", op);
+        }
+        program.push("drop the capabilities", Op::DropCapabilities);
+    } else {
+        if identity.own {
+            program.push("drop the capabilities", Op::LimitCapabilities);
+            program.push("become the sandbox's user", Op::Become { ids: identity.kernel });
+        }
+        program.push("drop the capabilities", Op::ClearCapabilities);
+        let folders = Folders::of(&plan.envelope, &plan.placement);
+        program.push("enter the workspace", Op::WorkIn(c_path(folders.workspace())));
     }
-    program.push("drop the capabilities", Op::DropCapabilities);
     program.push("forbid new privileges", Op::NoNewPrivileges);
     program.push("place the descriptors", Op::Descriptors { control: init_end });
-    program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
+    let rules = if plan.shape.has_root() {
+        ruleset(plan)
+    } else {
+        bare::ruleset(&plan.envelope, &plan.placement, plan.landlock)
+    };
+    program.push("enforce Landlock", Op::Landlock(rules));
     let workspace = plan.envelope.filesystem().workspace.as_ref();
     let set_id = match workspace.map(|workspace| workspace.mode) {
+        // What it writes is on the host's own disk.
+        _ if !plan.shape.has_root() => SetId::Refused,
         Some(WorkspaceMode::ReadWrite) => SetId::Refused,
         Some(WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadOnly) | None => SetId::Allowed,
     };
-    let filter = syscalls::filter(plan.envelope.privilege().syscalls, set_id);
+    let shared = match &plan.shape {
+        Shape::Container | Shape::Rooted { network: true } => Shared::Nothing,
+        Shape::Rooted { network: false } => Shared::Network,
+        Shape::Bare { .. } => Shared::Everything { user: !identity.own },
+    };
+    let filter = syscalls::filter(plan.envelope.privilege().syscalls, set_id, shared);
     let op = Op::Seccomp { filter, socket: listener, tag: LISTENER };
     program.push("enforce the system call filter", op);
 }
@@ -449,7 +527,7 @@ fn explain(error: &SpawnError) -> LaunchError {
 }
 
 /// The kernel's word, without the number that Rust adds.
-fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

@@ -1,22 +1,28 @@
 //! The container level: namespaces, a private root, capabilities dropped, a system call allow-list,
-//! Landlock and resource limits, on this host's kernel.
+//! Landlock and resource limits, on this host's kernel. And the process level, which is the same launch with
+//! fewer steps: of namespaces it takes those that the host permits and the envelope needs (`shape`).
 //!
-//! It works as root and as an ordinary user, and says which of the two mechanisms for a clause is in
-//! force. What it can not hold it refuses.
+//! Both work as root and as an ordinary user, and say which of the two mechanisms for a clause is in
+//! force. What they can not hold they refuse.
 //!
 //! **Invariant:** an [`instance::NativeInstance`] exists only after every operation of its launch
 //! program has succeeded; the program of PID 1 is executed last.
 
+mod bare;
+mod broker;
 mod cgroup;
 pub mod control;
+mod enforcement;
 mod etc;
 mod gateway;
 mod identity;
 pub mod init_image;
 mod instance;
 mod launch;
+mod orphans;
 mod plan;
 mod root;
+mod shape;
 mod syscalls;
 mod usage;
 
@@ -30,9 +36,10 @@ use fumehood_model::level::Level;
 use fumehood_sys::launch::Beside;
 use std::cell::RefCell;
 
-/// The container level on this host.
+/// The container level, or the process level, on this host.
 #[derive(Debug)]
 pub struct Native {
+    level: Level,
     hierarchy: Hierarchy,
     landlock: Option<u32>,
     host_cpus: u32,
@@ -44,9 +51,10 @@ pub struct Native {
 // === impl Native ===
 
 impl Native {
-    /// Looks at what this host offers. Makes nothing.
+    /// The container level: looks at what this host offers. Makes nothing.
     pub fn find() -> Self {
         Self {
+            level: Level::Container,
             hierarchy: Hierarchy::find(),
             landlock: fumehood_sys::landlock::abi(),
             host_cpus: fumehood_sys::host::processors(),
@@ -63,6 +71,11 @@ impl Native {
         Self { namespaces: RefCell::new(made), ..Self::find() }
     }
 
+    /// The process level, as [`Native::find`].
+    pub fn process() -> Self {
+        Self { level: Level::Process, ..Self::find() }
+    }
+
     /// As [`Native::find`], for who keeps a pool of plans that have begun: the sandbox is built then, and the
     /// launch hands it over. Who is killed leaves its cgroup, to be removed by its id.
     pub fn pooled() -> Self {
@@ -72,7 +85,7 @@ impl Native {
 
 impl Backend for Native {
     fn level(&self) -> Level {
-        Level::Container
+        self.level
     }
 
     fn plan(&self, envelope: &Envelope, placement: &Placement) -> Result<Box<dyn Plan>, Unenforceable> {

@@ -1,17 +1,20 @@
 //! From an envelope to a plan: what holds each clause here, and what launching it will take.
 
+use crate::bare::{self, Folders};
 use crate::cgroup::Hierarchy;
 use crate::identity::Identity;
 use crate::instance::NativeInstance;
 use crate::launch::LaunchParts;
-use crate::root::{c_path, c_string, scratch_bytes};
-use crate::{Native, etc, gateway, launch};
+use crate::root::{c_path, c_string};
+use crate::shape::Shape;
+use crate::{Native, enforcement, etc, gateway, launch};
 use fumehood_backend::{Instance, LaunchError, LayerDisk, LayerPlace, Placement, Plan};
-use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
+use fumehood_model::enforcement::{Clause, Enforcement, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
-use fumehood_model::quantity;
+use fumehood_model::exec::ExecRequest;
+use fumehood_model::level::Level;
+use fumehood_sys::idmap;
 use fumehood_sys::launch::{Beside, Op, Program};
-use fumehood_sys::{host, idmap};
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -21,9 +24,6 @@ use std::path::{Path, PathBuf};
 /// Rules about renames need this version of Landlock; older ones would break ordinary programs.
 const LANDLOCK_NEEDED: u32 = 2;
 
-/// A file system is this much smaller than what it was asked for, at most, for being whole.
-const SIZE_STEP: u64 = 1 << 20;
-
 /// One envelope on this host.
 #[derive(Debug)]
 pub(crate) struct NativePlan {
@@ -32,6 +32,7 @@ pub(crate) struct NativePlan {
     pub(crate) envelope: Envelope,
     pub(crate) placement: Placement,
     pub(crate) landlock: u32,
+    pub(crate) shape: Shape,
     /// Made while the rest is prepared, where that was possible.
     pub(crate) namespaces: Option<Beside>,
     /// Whether everything is prepared when it begins, the cgroup too.
@@ -74,14 +75,25 @@ impl NativePlan {
             .landlock
             .filter(|abi| *abi >= LANDLOCK_NEEDED)
             .ok_or_else(|| no_landlock(native.landlock))?;
+        let shape = match native.level {
+            Level::Process => {
+                let network = placement.gateway.is_some() || !envelope.network().publish.is_empty();
+                Shape::of_process(network, landlock, &placement.shared)
+            }
+            Level::Wasm | Level::Container | Level::Gvisor | Level::Microvm => Shape::Container,
+        };
+        if let Shape::Bare { why } = &shape {
+            bare::check(envelope, placement, landlock, why)?;
+        }
         placement.gateway.as_ref().map_or(Ok(()), |spec| gateway::check(spec, &placement.shared))?;
-        let enforcement = enforcement(native, envelope, placement, landlock);
+        let enforcement = enforcement::of(native, envelope, placement, (landlock, &shape));
         Ok(Self {
             hierarchy: native.hierarchy.clone(),
             host_cpus: native.host_cpus,
             envelope: envelope.clone(),
             placement: placement.clone(),
             landlock,
+            shape,
             namespaces: native.namespaces.take(),
             pooled: native.pooled,
             begun: None,
@@ -98,6 +110,13 @@ impl NativePlan {
 impl Plan for NativePlan {
     fn enforcement(&self) -> &Enforcement {
         &self.enforcement
+    }
+
+    fn adapt(&self, request: &mut ExecRequest) {
+        if !self.shape.has_root() {
+            let output = self.envelope.filesystem().output.is_some();
+            Folders::of(&self.envelope, &self.placement).adapt(request, output);
+        }
     }
 
     fn begin(&mut self) {
@@ -240,130 +259,4 @@ fn no_landlock(found: Option<u32>) -> Unenforceable {
     };
     let remedy = "boot with `lsm=landlock,…` on Linux 5.19 or later, or allow the landlock system calls in the outer container".to_owned();
     Unenforceable { clause: Clause::Filesystem, why, remedy }
-}
-
-fn enforcement(native: &Native, envelope: &Envelope, placement: &Placement, landlock: u32) -> Enforcement {
-    let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
-    let root = host::euid() == 0;
-    let user_namespace = if root {
-        "a user namespace and a kernel uid of its own"
-    } else {
-        "a user namespace; its kernel uid is the caller's, shared with the caller's other sandboxes"
-    };
-    let filesystem = vec![
-        kernel(
-            "mount-namespace",
-            "a private memory-backed root; the host's folders are read-only views".to_owned(),
-        ),
-        kernel(
-            "landlock",
-            format!(
-                "version {landlock}; makes and removes files only in scratch, HOME, /workspace, /out and caches; opens what is in /dev and /proc as it is"
-            ),
-        ),
-    ];
-    let network = gateway::mechanisms(placement.gateway.as_ref());
-    let privilege = vec![
-        kernel("user-namespace", user_namespace.to_owned()),
-        kernel("capabilities", "none; no_new_privs; bounding set empty".to_owned()),
-        kernel(
-            "seccomp",
-            format!("allow-list `{:?}`; 32-bit and x32 calls are killed", envelope.privilege().syscalls)
-                .to_lowercase(),
-        ),
-        kernel("pid-namespace", "sees and signals its own processes only".to_owned()),
-    ];
-    let credentials = vec![
-        kernel("empty-environment", "only named variables enter; no host descriptor does".to_owned()),
-        kernel("mount-namespace", "no file of the home folder is visible but toolchains".to_owned()),
-    ];
-    let cleanup = vec![
-        kernel("pid-namespace", "every process ends with init, and init with its keeper".to_owned()),
-        kernel("mount-namespace", "mounts and scratch vanish with the last process".to_owned()),
-    ];
-    Enforcement(vec![
-        (Clause::Filesystem, filesystem),
-        (Clause::Network, network),
-        (Clause::Privilege, privilege),
-        (Clause::Credentials, credentials),
-        (Clause::Resources, resources(native, envelope, placement)),
-        (Clause::Cleanup, cleanup),
-    ])
-}
-
-fn resources(native: &Native, envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
-    let limits = envelope.resources();
-    let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
-    let watch = |name, detail: String| Mechanism { name, detail, strength: Strength::Watch };
-    let memory = quantity::show_bytes(limits.memory_bytes);
-    let grouped = format!(
-        "memory {memory}, {} processes, {} cpu",
-        limits.processes,
-        quantity::show_cpus(limits.cpu_millis)
-    );
-    let mut held = match &native.hierarchy {
-        Hierarchy::V2 { .. } => vec![kernel("cgroup-v2", grouped)],
-        Hierarchy::V1 { .. } => vec![kernel("cgroup-v1", grouped)],
-        Hierarchy::None { why } => vec![
-            kernel(
-                "rlimits",
-                format!(
-                    "{} processes in its user namespace; data of each process {memory}",
-                    limits.processes
-                ),
-            ),
-            watch(
-                "resident-memory-watch",
-                format!(
-                    "all together {memory}, looked at every 50 ms; memory files, System V segments and socket buffers are not seen ({why})"
-                ),
-            ),
-        ],
-    };
-    held.push(kernel(
-        "tmpfs-size",
-        format!("scratch {} in memory", quantity::show_bytes(scratch_bytes(envelope))),
-    ));
-    held.push(kernel(
-        "rlimits",
-        format!(
-            "file size {}, {} open files, no core files",
-            quantity::show_bytes(limits.file_size_bytes),
-            limits.open_files
-        ),
-    ));
-    held.extend(disk(envelope, placement));
-    held.push(kernel("pid-namespace", "at the wall clock every process ends with its first".to_owned()));
-    held
-}
-
-/// What holds the disk limit for the layer.
-fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
-    let Some(workspace) = &envelope.filesystem().workspace else { return Vec::new() };
-    let limit_bytes = envelope.resources().disk_bytes;
-    let limit = quantity::show_bytes(limit_bytes);
-    let watch = |detail| Mechanism { name: "byte-watch", detail, strength: Strength::Watch };
-    let image = |bytes: u64, detail| Mechanism {
-        name: "loop-image",
-        detail: format!("the layer is a file system of {} in a file{detail}", quantity::show_bytes(bytes)),
-        strength: Strength::Kernel,
-    };
-    match (workspace.mode, placement.layer.as_ref().map(|layer| &layer.disk)) {
-        // What a read-write workspace takes is the host's own, and nobody counts it.
-        (WorkspaceMode::ReadOnly | WorkspaceMode::ReadWrite, _) => Vec::new(),
-        (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Image { bytes, .. })) if *bytes > limit_bytes => vec![
-            image(*bytes, ", as the session began with"),
-            watch(format!("{limit} of it, looked at every second")),
-        ],
-        (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Image { bytes, .. })) => {
-            let less = limit_bytes - bytes > SIZE_STEP;
-            vec![image(*bytes, if less { "; there was no room for more when it was made" } else { "" })]
-        }
-        (WorkspaceMode::CopyOnWrite, Some(LayerDisk::Folder { why })) => {
-            vec![watch(format!("disk-backed layer {limit}, looked at every second ({why})"))]
-        }
-        (WorkspaceMode::CopyOnWrite, None) => {
-            vec![watch(format!("disk-backed layer {limit}, looked at every second"))]
-        }
-    }
 }

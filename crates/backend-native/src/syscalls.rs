@@ -21,15 +21,28 @@ pub(crate) enum SetId {
     Refused,
 }
 
-/// The filter of a profile. Compiled once per launch; some ten microseconds.
-pub(crate) fn filter(profile: Syscalls, set_id: SetId) -> Filter {
-    Filter::compile(&table(profile, set_id), ENOSYS)
+/// What of the host a sandbox shares, so that calls about it would reach others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shared {
+    /// It has namespaces of its own for everything.
+    Nothing,
+    /// The host's network and ipc namespaces: no internet socket, no System V object, no message queue.
+    Network,
+    /// All of its namespaces. `user`: its kernel uid is also the caller's, whose files and processes are out of
+    /// Landlock's reach in what Landlock does not judge.
+    Everything { user: bool },
 }
 
-fn table(profile: Syscalls, set_id: SetId) -> BTreeMap<u32, Rule> {
+/// The filter of a profile. Compiled once per launch; some ten microseconds.
+pub(crate) fn filter(profile: Syscalls, set_id: SetId, shared: Shared) -> Filter {
+    Filter::compile(&table(profile, set_id, shared), ENOSYS)
+}
+
+fn table(profile: Syscalls, set_id: SetId, shared: Shared) -> BTreeMap<u32, Rule> {
     let mut table = BTreeMap::new();
+    let ipc = if shared == Shared::Nothing { IPC } else { &[] };
     for group in
-        [FILES, PROCESSES, MEMORY, SIGNALS, TIME, DESCRIPTORS, SOCKETS, IPC, IDENTITY, SELF_CONFINEMENT]
+        [FILES, PROCESSES, MEMORY, SIGNALS, TIME, DESCRIPTORS, SOCKETS, ipc, IDENTITY, SELF_CONFINEMENT]
     {
         for number in group {
             table.insert(nr(*number), Rule::Always(Action::Allow));
@@ -53,8 +66,107 @@ fn table(profile: Syscalls, set_id: SetId) -> BTreeMap<u32, Rule> {
             table.insert(nr(number), rule);
         }
     }
+    for (number, rule) in without_neighbours(shared) {
+        table.insert(nr(number), rule);
+    }
     table
 }
+
+/// The calls that would reach others through what is shared.
+fn without_neighbours(shared: Shared) -> Vec<(i64, Rule)> {
+    let low = |argument, value| Test::Low { argument, mask: u32::MAX, value };
+    let only = |number, cases: Vec<Vec<Test>>| {
+        let cases = cases.into_iter().map(|tests| (tests, Action::Allow)).collect();
+        (number, Rule::Cases { cases, otherwise: Action::Ask })
+    };
+    match shared {
+        Shared::Nothing => Vec::new(),
+        Shared::Network => vec![only(libc::SYS_socket, vec![vec![low(0, UNIX)]])],
+        Shared::Everything { user } => {
+            // A pair of these two kinds is connected for good: nothing can be sent elsewhere through it.
+            let kind = |kind| Test::Low { argument: 1, mask: 0xF, value: kind };
+            let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned);
+            let pairs = pairs.map(|pair| vec![low(0, UNIX), kind(pair)]).to_vec();
+            let mut rules = vec![
+                // Programs ask for name services by one; it is told as there being none, and is no event.
+                (
+                    libc::SYS_socket,
+                    Rule::Cases {
+                        cases: vec![(vec![low(0, UNIX)], Action::Errno(EAFNOSUPPORT))],
+                        otherwise: Action::Ask,
+                    },
+                ),
+                only(libc::SYS_socketpair, pairs),
+                (libc::SYS_bind, Rule::Always(Action::Ask)),
+                // Whoever may read a folder would hear what others do in it.
+                (libc::SYS_inotify_add_watch, Rule::Always(Action::Ask)),
+                only(libc::SYS_setpriority, vec![vec![low(0, 0), low(1, 0)]]),
+                only(libc::SYS_ioprio_set, vec![vec![low(0, 1), low(1, 0)]]),
+            ];
+            rules.extend(OF_ONE_PROCESS.map(|number| only(number, vec![vec![low(0, 0)]])));
+            if user {
+                rules.extend(without_metadata());
+            }
+            rules
+        }
+    }
+}
+
+const UNIX: u32 = libc::AF_UNIX.cast_unsigned();
+
+/// Calls whose first argument is a process, which Landlock does not judge: only on the caller itself.
+const OF_ONE_PROCESS: [i64; 5] = [
+    libc::SYS_prlimit64,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+];
+
+/// Calls on modes, owners, times and attributes, which Landlock does not judge, and which the owner of a file may
+/// make wherever it lies.
+fn without_metadata() -> impl Iterator<Item = (i64, Rule)> {
+    let always = |action| move |number: &i64| (*number, Rule::Always(action));
+    let owners = OWNERS.iter().map(always(Action::Errno(EPERM)));
+    let attributes = ATTRIBUTES.iter().map(always(Action::Errno(ENOTSUP)));
+    owners.chain(attributes).chain(METADATA.iter().map(always(Action::Ask)))
+}
+
+const EPERM: u16 = 1;
+const ENOTSUP: u16 = 95;
+const EAFNOSUPPORT: u16 = 97;
+
+const OWNERS: &[i64] = &[libc::SYS_chown, libc::SYS_fchown, libc::SYS_lchown, libc::SYS_fchownat];
+
+/// Programs take a file system without extended attributes for what it is.
+const ATTRIBUTES: &[i64] = &[
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_fgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+];
+
+/// Put to the keeper where the uid is shared (`broker`).
+const METADATA: &[i64] = &[
+    libc::SYS_chmod,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+    libc::SYS_utimensat,
+];
+/// What is said of one that is about a file outside.
+pub(crate) const ELSEWHERE: &str = "a mode or times of a file outside";
 
 /// The calls that give a file its mode, without the set-id bits.
 fn without_set_id() -> Vec<(i64, Rule)> {
@@ -119,7 +231,17 @@ const JUDGED: &[(i64, &str)] = &[
     (libc::SYS_mknodat, SET_ID),
     (libc::SYS_open, SET_ID),
     (libc::SYS_openat, SET_ID),
+    (libc::SYS_bind, "bind"),
+    (libc::SYS_inotify_add_watch, "inotify_add_watch"),
+    (libc::SYS_setpriority, OTHERS),
+    (libc::SYS_ioprio_set, OTHERS),
+    (libc::SYS_prlimit64, OTHERS),
+    (libc::SYS_sched_setaffinity, OTHERS),
+    (libc::SYS_sched_setattr, OTHERS),
+    (libc::SYS_sched_setparam, OTHERS),
+    (libc::SYS_sched_setscheduler, OTHERS),
 ];
+const OTHERS: &str = "a setting of another process";
 const SET_ID: &str = "a set-id bit in the host's own folder";
 
 /// Calls that depend on their arguments.
@@ -540,7 +662,7 @@ const REFUSED: &[(i64, &str)] = &[
 ];
 
 // Newer than the `libc` crate's table for this target.
-const FCHMODAT2: i64 = 452;
+pub(crate) const FCHMODAT2: i64 = 452;
 const CACHESTAT: i64 = 451;
 const MAP_SHADOW_STACK: i64 = 453;
 const FUTEX_WAITV: i64 = 449;
@@ -569,7 +691,7 @@ mod tests {
 
     #[test]
     fn tracing_is_for_the_debug_profile_alone() {
-        let rule = |profile| table(profile, SetId::Allowed).remove(&nr(libc::SYS_ptrace));
+        let rule = |profile| table(profile, SetId::Allowed, Shared::Nothing).remove(&nr(libc::SYS_ptrace));
         assert_eq!(rule(Syscalls::Default), Some(Rule::Always(Action::Ask)));
         assert_eq!(rule(Syscalls::Debug), Some(Rule::Always(Action::Allow)));
     }

@@ -52,7 +52,20 @@ fn times(pid: i32) -> Option<u64> {
     Some(ticks * TICK_MS)
 }
 
-fn children(pid: i32) -> Vec<i32> {
+/// Threads of a user, in all processes that can be seen.
+pub(crate) fn threads_of(uid: u32) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.metadata().is_ok_and(|meta| meta.is_dir() && meta.uid() == uid));
+    ours.filter_map(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The number of threads is the twentieth field, the eighteenth after the name.
+        stat.rsplit_once(") ")?.1.split(' ').nth(17)?.parse::<u64>().ok()
+    })
+    .sum()
+}
+
+pub(crate) fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
         .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())

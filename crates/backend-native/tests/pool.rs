@@ -62,6 +62,7 @@ mod tests {
         let placement = Placement {
             id: id.clone(),
             shared: state.to_owned(),
+            scratch: state.join("scratch"),
             layer: None,
             home: None,
             home_at: PathBuf::from("/home/user"),

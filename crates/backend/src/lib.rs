@@ -45,6 +45,10 @@ pub trait Plan: Debug {
     /// Which mechanism will hold each clause.
     fn enforcement(&self) -> &Enforcement;
 
+    /// Puts a command into this plan's words: where paths are not what the envelope calls them, its working
+    /// directory and variables lead to where they really are. Optional.
+    fn adapt(&self, _request: &mut ExecRequest) {}
+
     /// Begins the parts of a launch that can be made beside the caller's own work. Optional: nothing of the
     /// caller's runs or is read, and dropping the plan undoes it. For a pool it may build the whole sandbox, which
     /// then waits for its command.
@@ -104,6 +108,9 @@ pub struct Placement {
     pub id: TaskId,
     /// A folder of ours for host-made parts that are the same for every run (`/etc`, mount points).
     pub shared: PathBuf,
+    /// A folder of this sandbox's own, which the backend may make where it needs one on disk, and which the
+    /// runtime removes.
+    pub scratch: PathBuf,
     /// The layer of a copy-on-write workspace.
     pub layer: Option<LayerPlace>,
     /// HOME kept by a session; otherwise HOME is scratch.

@@ -87,6 +87,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
     let placement = Placement {
         id: new_id()?,
         shared: state.root().join("shared"),
+        scratch: state.scratch().join("doctor"),
         layer: trial.map(|trial| LayerPlace { folder: trial.folder.join("layer"), disk: trial.disk.clone() }),
         home: None,
         home_at: PathBuf::from("/home/user"),

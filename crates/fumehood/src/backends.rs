@@ -1,46 +1,77 @@
 //! The backends of this build, and which one stands for a level.
 
+use crate::operator::Operator;
 use crate::refusal::Refusal;
-use crate::spec;
 use fumehood_backend::Backend;
 use fumehood_backend_native::Native;
-use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
+use fumehood_model::level::{Choice, Level, Question, Reason, Rung, choose, standing};
+use std::ffi::OsString;
 
 /// The levels that this build holds, weakest first.
-pub(crate) const LEVELS: [Level; 1] = [Level::Container];
+pub(crate) const LEVELS: &[Level] = &[Level::Process, Level::Container];
 
-/// Settles the level of a run. The one asked for is taken as it is; where the table chose, the
-/// weakest level of this build that is not below the choice stands for it.
-pub(crate) fn settle(asked: Option<Level>, trust: Trust, blast: Blast) -> Result<Choice, Refusal> {
-    let choice = choose(asked, trust, blast);
-    let held = match choice.reason {
-        Reason::Asked => LEVELS.iter().find(|built| **built == choice.level),
-        Reason::Table { .. } => LEVELS.iter().find(|built| **built >= choice.level),
-    };
-    match held {
-        Some(level) => Ok(Choice { level: *level, reason: choice.reason }),
-        None => Err(missing(&choice)),
+/// Whether the wall of a level of this build is emulated on this host, so that it stands for no choice.
+fn emulated(level: Level) -> bool {
+    match level {
+        Level::Wasm | Level::Process | Level::Container | Level::Gvisor => false,
+        // Not before it was seen to run on hardware.
+        Level::Microvm => true,
     }
+}
+
+/// The levels that this build holds on this host.
+fn rungs() -> Vec<Rung> {
+    LEVELS.iter().map(|level| Rung { level: *level, emulated: emulated(*level) }).collect()
+}
+
+/// The level that stands for a choice here, if there is one.
+pub(crate) fn stands_for(choice: &Choice) -> Option<Level> {
+    standing(&rungs(), choice)
+}
+
+/// The levels here that are stronger than `level`, and whose wall is no emulation.
+pub(crate) fn stronger(level: Level) -> Vec<Level> {
+    rungs().iter().filter(|rung| rung.level > level && !rung.emulated).map(|rung| rung.level).collect()
+}
+
+/// Settles the level of a run. The one asked for is taken as it is; where it was chosen, the
+/// weakest level of this build that is not below the choice stands for it.
+pub(crate) fn settle(question: &Question) -> Result<Choice, Refusal> {
+    let choice = choose(question).map_err(|below| {
+        let why = format!("`{}` was asked for, and {below}", below.asked);
+        let remedy = format!("`--level {}` or a stronger one, or leave `--level` out", below.floor);
+        Refusal::new("choose a level", why, remedy)
+    })?;
+    match stands_for(&choice) {
+        Some(level) => Ok(Choice { level, reason: choice.reason }),
+        None => Err(missing(&choice, question.floor)),
+    }
+}
+
+/// The weakest level that the operator of this host allows.
+pub(crate) fn floor() -> Result<Option<Level>, Refusal> {
+    Operator::read().map(|operator| operator.floor)
 }
 
 /// What can be begun before it is known what will run: `run` is asked for more often than refused.
 #[derive(Debug)]
-pub(crate) struct Early(Native);
+pub(crate) struct Early(Option<Native>);
 
 // === impl Early ===
 
 impl Early {
-    /// Begins.
-    pub(crate) fn start() -> Self {
-        Self(Native::warm())
+    /// Begins, unless another level than the container is named among `words`.
+    pub(crate) fn start(words: &[OsString]) -> Self {
+        Self((!names_another(words)).then(Native::warm))
     }
 
     /// The backend of a level.
     pub(crate) fn backend(self, level: Level) -> Result<Box<dyn Backend>, Refusal> {
         match level {
-            Level::Container => Ok(Box::new(self.0)),
-            Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
-                Err(missing(&Choice { level, reason: Reason::Asked }))
+            Level::Container => Ok(Box::new(self.0.unwrap_or_else(Native::find))),
+            Level::Process => Ok(Box::new(Native::process())),
+            Level::Wasm | Level::Gvisor | Level::Microvm => {
+                Err(missing(&Choice { level, reason: Reason::Asked }, None))
             }
         }
     }
@@ -48,54 +79,90 @@ impl Early {
 
 /// The backend of a level, with nothing begun.
 pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
-    Early(Native::find()).backend(level)
+    Early(None).backend(level)
 }
 
-/// Why a level was chosen, in the words of the flags.
-pub(crate) fn reason(choice: &Choice) -> String {
-    match choice.reason {
-        Reason::Asked => "asked for by name".to_owned(),
-        Reason::Table { trust, blast } => format!(
-            "the weakest here for trust `{}` and blast radius `{}`",
-            spec::trust_name(trust),
-            spec::blast_name(blast)
-        ),
-    }
+/// A guess from unread words: a wrong one costs a moment, and nothing else.
+fn names_another(words: &[OsString]) -> bool {
+    let flags = || words.iter().take_while(|word| *word != "--");
+    let named = flags().zip(flags().skip(1)).find(|(flag, _)| *flag == "--level").map(|(_, level)| level);
+    let joined = || flags().find_map(|word| word.to_str()?.strip_prefix("--level="));
+    named
+        .and_then(|level| level.to_str())
+        .or_else(joined)
+        .is_some_and(|level| level != Level::Container.name())
 }
 
-fn missing(choice: &Choice) -> Refusal {
-    let strongest = LEVELS.iter().max().copied().unwrap_or(Level::Container);
+fn missing(choice: &Choice, floor: Option<Level>) -> Refusal {
     let why = match choice.reason {
         Reason::Asked => format!("this version does not have the level `{}`", choice.level),
-        Reason::Table { trust, blast } => format!(
-            "trust `{}` and blast radius `{}` need the level `{}`, which this version does not have",
-            spec::trust_name(trust),
-            spec::blast_name(blast),
-            choice.level
+        Reason::Table { .. } | Reason::Trifecta { .. } | Reason::Floor { .. } => format!(
+            "the level `{}` is needed ({}), and this version does not have it here",
+            choice.level, choice.reason
         ),
     };
-    let weaker = if choice.level > strongest { ", which is weaker," } else { "" };
-    let remedy =
-        format!("`--level {strongest}`{weaker} if you accept it; `fumehood choose` explains the levels");
+    let strongest = LEVELS.iter().filter(|level| floor.is_none_or(|floor| **level >= floor)).max();
+    let remedy = match strongest {
+        None => "install a version that has it".to_owned(),
+        Some(strongest) => {
+            let weaker = if choice.level > *strongest { ", which is weaker," } else { "" };
+            let narrower = match choice.reason {
+                Reason::Trifecta { .. } => "bind each rule to methods and a path; or ",
+                Reason::Asked | Reason::Table { .. } | Reason::Floor { .. } => "",
+            };
+            format!(
+                "{narrower}`--level {strongest}`{weaker} if you accept it; `fumehood choose` explains the levels"
+            )
+        }
+    };
     Refusal::new("choose a level", why, remedy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fumehood_model::level::{Blast, Sending, Stake, Trust};
+
+    fn question(trust: Trust, blast: Blast) -> Question {
+        let stake = Stake { private: true, egress: Sending::Nothing };
+        Question { asked: None, floor: None, trust, blast, stake }
+    }
 
     #[test]
     fn a_stronger_level_stands_for_a_weaker_choice_and_never_the_other_way() {
-        let level = |trust, blast| settle(None, trust, blast).map(|choice| choice.level);
-        assert_eq!(level(Trust::High, Blast::Low), Ok(Level::Container));
+        let level = |trust, blast| settle(&question(trust, blast)).map(|choice| choice.level);
+        assert_eq!(level(Trust::High, Blast::Low), Ok(Level::Process));
         assert_eq!(level(Trust::Medium, Blast::Medium), Ok(Level::Container));
-        assert!(level(Trust::Low, Blast::Medium).is_err());
+        for (trust, blast) in
+            [(Trust::Low, Blast::Medium), (Trust::Low, Blast::High), (Trust::High, Blast::High)]
+        {
+            let needed = fumehood_model::level::required(trust, blast);
+            assert!(
+                level(trust, blast).is_ok_and(|level| level >= needed)
+                    || stronger(Level::Container).is_empty()
+            );
+        }
     }
 
     #[test]
     fn a_level_asked_for_is_never_replaced() {
-        assert!(settle(Some(Level::Process), Trust::High, Blast::Low).is_err());
-        let refusal = settle(Some(Level::Microvm), Trust::High, Blast::Low).unwrap_err();
-        assert!(refusal.remedy.contains("weaker"), "{refusal}");
+        for level in Level::ALL {
+            let asked = Question { asked: Some(level), ..question(Trust::High, Blast::Low) };
+            match settle(&asked) {
+                Ok(choice) => assert_eq!(choice.level, level),
+                Err(refusal) => assert!(!LEVELS.contains(&level), "{refusal}"),
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_below_the_floor_is_named_as_a_way_out() {
+        let floor = Some(Level::Microvm);
+        let refusal = settle(&Question { floor, ..question(Trust::High, Blast::Low) });
+        if let Err(refusal) = refusal {
+            assert!(!refusal.remedy.contains("--level"), "{refusal}");
+        }
+        let asked = Question { floor, asked: Some(Level::Process), ..question(Trust::High, Blast::Low) };
+        assert!(settle(&asked).unwrap_err().why.contains("no level below"));
     }
 }

@@ -1,6 +1,5 @@
 //! `fumehood run --explain`: the envelope, the level and why, what holds each clause. Runs nothing.
 
-use crate::backends;
 use crate::prepare::Prepared;
 use crate::refusal::Refusal;
 use crate::{screen, tasks};
@@ -72,8 +71,7 @@ fn enforcement(prepared: &Prepared) -> Result<Enforcement, Refusal> {
 
 fn text(prepared: &Prepared, enforcement: &Enforcement, names: &[String], command: &Where<'_>) -> String {
     let request = &prepared.request;
-    let mut lines =
-        vec![row("level", &format!("{}: {}", request.choice.level, backends::reason(&request.choice)))];
+    let mut lines = vec![row("level", &format!("{}: {}", request.choice.level, request.choice.reason))];
     for clause in Clause::ALL {
         let mut facts = facts(clause, &request.envelope);
         facts.extend(enforcement.of(clause).iter().map(held));

@@ -17,6 +17,7 @@ mod host;
 mod layers;
 mod learn;
 mod network;
+mod operator;
 mod paths;
 mod prepare;
 mod refusal;

@@ -10,7 +10,7 @@ use fumehood_backend::Backend;
 use fumehood_model::ending::Ending;
 use fumehood_model::envelope::{Envelope, Root};
 use fumehood_model::exec::ExecRequest;
-use fumehood_model::level::{Blast, Choice, Reason, Trust};
+use fumehood_model::level::{Blast, Choice, Level, Question, Reason, Stake, TRIFECTA, Trust};
 use fumehood_runtime::environment;
 use fumehood_runtime::run::{OutputMode, RunRequest};
 use fumehood_runtime::toolchains::{Host, Resolution, Toolchains, Views, resolve};
@@ -48,10 +48,12 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let Spoken { layered, note } = config::settle(&flags, args, &defaults)?;
     let (trust, blast) =
         (layered.spec.trust.unwrap_or(Trust::Medium), layered.spec.blast.unwrap_or(Blast::Medium));
-    let choice = backends::settle(layered.spec.level, trust, blast)?;
+    let stake = Stake::of(&layered.envelope);
+    let question = Question { asked: layered.spec.level, floor: backends::floor()?, trust, blast, stake };
+    let choice = backends::settle(&question)?;
     paths::check(&layered.envelope, &defaults)?;
     let mut notes: Vec<String> = note.into_iter().collect();
-    notes.extend(level_note(&choice, terminals));
+    notes.extend(level_note(&choice, &question, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();
     let command = Command::new(args, &layered.envelope, &places, terminals);
     notes.extend(command.notes());
@@ -185,16 +187,28 @@ fn not_found(name: &str, resolution: &Resolution) -> (String, String) {
     }
 }
 
-/// What was chosen and what would be stronger: for somebody who looks, and did not choose it.
-fn level_note(choice: &Choice, terminals: Terminals) -> Option<String> {
-    let Reason::Table { trust, blast } = choice.reason else { return None };
+/// What was chosen and what would be stronger: for somebody who looks, and did not choose it. Who named a level
+/// that the three together would not have been given is told in any case.
+fn level_note(choice: &Choice, question: &Question, terminals: Terminals) -> Option<String> {
+    if choice.reason == Reason::Asked {
+        return (question.is_trifecta() && choice.level < TRIFECTA).then(|| {
+            format!(
+                "level {} was named: private data, untrusted input and egress together want {TRIFECTA}, or rules that are bound to methods and a path",
+                choice.level
+            )
+        });
+    }
     // A level that can not be had is no advice.
-    let stronger: Vec<&str> =
-        backends::LEVELS.iter().filter(|level| **level > choice.level).map(|level| level.name()).collect();
+    let stronger: Vec<&str> = backends::stronger(choice.level).into_iter().map(Level::name).collect();
     let stronger =
         if stronger.is_empty() { String::new() } else { format!("; stronger: {}", stronger.join(", ")) };
-    let (trust, blast) = (spec::trust_name(trust), spec::blast_name(blast));
-    terminals.stderr.then(|| format!("level {} (trust {trust}, blast {blast}){stronger}", choice.level))
+    let (trust, blast) = (question.trust.name(), question.blast.name());
+    let why = match choice.reason {
+        Reason::Asked | Reason::Table { .. } => String::new(),
+        Reason::Trifecta { .. } => ", private data and egress".to_owned(),
+        Reason::Floor { floor, .. } => format!(", the operator's floor {floor}"),
+    };
+    terminals.stderr.then(|| format!("level {} (trust {trust}, blast {blast}{why}){stronger}", choice.level))
 }
 
 fn views(envelope: &Envelope) -> Views {

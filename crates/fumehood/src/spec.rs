@@ -4,7 +4,7 @@ use crate::command::{NetworkArguments, RunArguments};
 use crate::refusal::Refusal;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use fumehood_model::envelope::{CredentialsSpec, EnvelopeSpec, Flaw, NetworkSpec, Syscalls, WorkspaceMode};
-use fumehood_model::level::{Blast, Level, Trust};
+use fumehood_model::level::{Blast, Level, Sending, Trust};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -220,35 +220,22 @@ pub(crate) fn level_parser() -> impl TypedValueParser<Value = Level> {
 
 /// Reads a trust.
 pub(crate) fn trust_parser() -> impl TypedValueParser<Value = Trust> {
-    words([Trust::Low, Trust::Medium, Trust::High].map(|trust| (trust_name(trust), trust)))
+    words([Trust::Low, Trust::Medium, Trust::High].map(|trust| (trust.name(), trust)))
 }
 
 /// Reads a blast radius.
 pub(crate) fn blast_parser() -> impl TypedValueParser<Value = Blast> {
-    words([Blast::Low, Blast::Medium, Blast::High].map(|blast| (blast_name(blast), blast)))
+    words([Blast::Low, Blast::Medium, Blast::High].map(|blast| (blast.name(), blast)))
+}
+
+/// Reads how far a run may send.
+pub(crate) fn sending_parser() -> impl TypedValueParser<Value = Sending> {
+    words([Sending::Nothing, Sending::Bound, Sending::Open].map(|sending| (sending.name(), sending)))
 }
 
 /// Reads a system call profile.
 pub(crate) fn syscalls_parser() -> impl TypedValueParser<Value = Syscalls> {
     words([("default", Syscalls::Default), ("debug", Syscalls::Debug)])
-}
-
-/// The word for a trust.
-pub(crate) const fn trust_name(trust: Trust) -> &'static str {
-    match trust {
-        Trust::Low => "low",
-        Trust::Medium => "medium",
-        Trust::High => "high",
-    }
-}
-
-/// The word for a blast radius.
-pub(crate) const fn blast_name(blast: Blast) -> &'static str {
-    match blast {
-        Blast::Low => "low",
-        Blast::Medium => "medium",
-        Blast::High => "high",
-    }
 }
 
 fn words<T, const N: usize>(table: [(&'static str, T); N]) -> impl TypedValueParser<Value = T>

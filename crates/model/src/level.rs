@@ -1,5 +1,7 @@
 //! The isolation ladder, and the choice of a rung.
 
+use crate::egress::{Egress, Matter, Reach, Rule};
+use crate::envelope::Envelope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -54,7 +56,62 @@ pub enum Reason {
     Asked,
     /// It follows from trust and blast radius.
     Table { trust: Trust, blast: Blast },
+    /// The table asks for less, but private data, untrusted input and egress come together.
+    Trifecta { trust: Trust, blast: Blast },
+    /// The table asks for less than the operator of this host allows.
+    Floor { floor: Level, trust: Trust, blast: Blast },
 }
+
+/// What a level is chosen from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The level that the caller named.
+    pub asked: Option<Level>,
+    /// The weakest that the operator of this host allows.
+    pub floor: Option<Level>,
+    pub trust: Trust,
+    pub blast: Blast,
+    pub stake: Stake,
+}
+
+/// What a run is given that could be carried off, and how far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stake {
+    /// Whether it sees files of its owner's, or may use a secret.
+    pub private: bool,
+    pub egress: Sending,
+}
+
+/// How far a run may send. Ordered: a later one contains the earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sending {
+    /// Nowhere.
+    Nothing,
+    /// Requests of named methods to named paths.
+    Bound,
+    /// Whatever fits through a connection.
+    Open,
+}
+
+/// A level that a build has on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    pub level: Level,
+    /// Its wall is emulated in software: it is there for who asks for it, and stands for no choice.
+    pub emulated: bool,
+}
+
+/// A level was named that is below the operator's floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the operator of this host allows no level below `{floor}`")]
+pub struct BelowFloor {
+    pub asked: Level,
+    pub floor: Level,
+}
+
+/// The weakest level that private data, untrusted input and egress may meet in.
+pub const TRIFECTA: Level = Level::Gvisor;
 
 /// The weakest level that makes the worst case acceptable.
 pub const fn required(trust: Trust, blast: Blast) -> Level {
@@ -68,11 +125,96 @@ pub const fn required(trust: Trust, blast: Blast) -> Level {
     }
 }
 
-/// The level of a run: the one asked for, or else the one that the table requires.
-pub fn choose(asked: Option<Level>, trust: Trust, blast: Blast) -> Choice {
-    match asked {
-        Some(level) => Choice { level, reason: Reason::Asked },
-        None => Choice { level: required(trust, blast), reason: Reason::Table { trust, blast } },
+/// The level of a run: the one asked for, or else the weakest that the table, the trifecta and the floor allow.
+///
+/// # Errors
+/// One was asked for that is below the floor. It is not raised: who names a level means that one.
+pub fn choose(question: &Question) -> Result<Choice, BelowFloor> {
+    let Question { asked, floor, trust, blast, .. } = *question;
+    if let Some(level) = asked {
+        return match floor.filter(|floor| level < *floor) {
+            Some(floor) => Err(BelowFloor { asked: level, floor }),
+            None => Ok(Choice { level, reason: Reason::Asked }),
+        };
+    }
+    let mut choice = Choice { level: required(trust, blast), reason: Reason::Table { trust, blast } };
+    if question.is_trifecta() && choice.level < TRIFECTA {
+        choice = Choice { level: TRIFECTA, reason: Reason::Trifecta { trust, blast } };
+    }
+    if let Some(floor) = floor.filter(|floor| choice.level < *floor) {
+        choice = Choice { level: floor, reason: Reason::Floor { floor, trust, blast } };
+    }
+    Ok(choice)
+}
+
+/// The rung that stands for a choice: the very one that was asked for, else the weakest that is no weaker and
+/// whose wall is no emulation.
+pub fn standing(rungs: &[Rung], choice: &Choice) -> Option<Level> {
+    let fits = |rung: &&Rung| match choice.reason {
+        Reason::Asked => rung.level == choice.level,
+        Reason::Table { .. } | Reason::Trifecta { .. } | Reason::Floor { .. } => {
+            rung.level >= choice.level && !rung.emulated
+        }
+    };
+    rungs.iter().filter(fits).map(|rung| rung.level).min()
+}
+
+// === impl Question ===
+
+impl Question {
+    /// Whether everything comes together that it takes to carry private data off: the data, somebody who wants
+    /// it, and a way out. Rules that are bound to method and path are no way out for what does not fit them.
+    pub fn is_trifecta(&self) -> bool {
+        self.trust == Trust::Low && self.stake.private && self.stake.egress == Sending::Open
+    }
+}
+
+// === impl Stake ===
+
+impl Stake {
+    /// What an envelope gives.
+    pub fn of(envelope: &Envelope) -> Self {
+        let files = envelope.filesystem();
+        let private = files.workspace.is_some()
+            || !files.mounts.is_empty()
+            || !files.inputs.is_empty()
+            || files.session.is_some()
+            || !envelope.secrets().is_empty();
+        let egress = envelope.network().egress.as_ref().map_or(Sending::Nothing, Sending::of);
+        Self { private, egress }
+    }
+}
+
+// === impl Sending ===
+
+impl Sending {
+    /// The word used for it everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Bound => "bound",
+            Self::Open => "open",
+        }
+    }
+
+    fn of(egress: &Egress) -> Self {
+        match egress.reach {
+            Reach::Names => Self::Nothing,
+            Reach::Public => Self::Open,
+            Reach::Rules if egress.ranges.is_empty() && egress.rules.iter().all(is_bound) => {
+                if egress.rules.is_empty() { Self::Nothing } else { Self::Bound }
+            }
+            Reach::Rules => Self::Open,
+        }
+    }
+}
+
+/// Whether a rule names methods and a path.
+fn is_bound(rule: &Rule) -> bool {
+    match &rule.matter {
+        Matter::Tcp | Matter::Tls => false,
+        Matter::Requests { methods, path, .. } => methods.is_some() && !path.is_any(),
+        Matter::Git { repository, .. } => !repository.is_any(),
     }
 }
 
@@ -131,33 +273,23 @@ impl fmt::Display for Reason {
         match self {
             Self::Asked => f.write_str("asked for by name"),
             Self::Table { trust, blast } => {
-                let (trust, blast) = (format!("{trust:?}"), format!("{blast:?}"));
-                let (trust, blast) = (trust.to_lowercase(), blast.to_lowercase());
-                write!(f, "the weakest here for trust {trust} and blast radius {blast}")
+                write!(f, "the weakest here for trust {} and blast radius {}", trust.name(), blast.name())
             }
+            Self::Trifecta { trust, blast } => write!(
+                f,
+                "private data, untrusted input and egress come together (trust {}, blast radius {})",
+                trust.name(),
+                blast.name()
+            ),
+            Self::Floor { floor, trust, blast } => write!(
+                f,
+                "the operator's floor is {floor}; trust {} and blast radius {} alone ask for less",
+                trust.name(),
+                blast.name()
+            ),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn less_trust_or_more_blast_never_weakens_the_level() {
-        let trusts = [Trust::High, Trust::Medium, Trust::Low];
-        let blasts = [Blast::Low, Blast::Medium, Blast::High];
-        for (t, trust) in trusts.iter().enumerate() {
-            for (b, blast) in blasts.iter().enumerate() {
-                let here = required(*trust, *blast);
-                assert!(trusts.iter().skip(t).all(|less| required(*less, *blast) >= here));
-                assert!(blasts.iter().skip(b).all(|more| required(*trust, *more) >= here));
-            }
-        }
-    }
-
-    #[test]
-    fn the_default_of_run_is_the_container() {
-        assert_eq!(choose(None, Trust::Medium, Blast::Medium).level, Level::Container);
-    }
-}
+mod tests;

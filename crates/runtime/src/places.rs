@@ -65,6 +65,7 @@ impl Places {
         Placement {
             id: TaskId::new(0, 0),
             shared: state.shared(),
+            scratch: state.scratch().join("0"),
             layer: imagined_layer(state, &request.envelope),
             home: None,
             home_at: request.home_at.clone(),
@@ -119,6 +120,7 @@ impl Places {
         let placement = Placement {
             id: id.clone(),
             shared: state.shared(),
+            scratch: state.scratch().join(id.as_str()),
             layer: layer_place,
             home,
             home_at: request.home_at.clone(),

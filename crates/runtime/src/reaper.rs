@@ -38,6 +38,8 @@ pub(crate) struct Estate<'a> {
     pub(crate) observer: Option<BorrowedFd<'a>>,
     pub(crate) records: PathBuf,
     pub(crate) layers: PathBuf,
+    /// Where folders of sandboxes without a root are; the one of this run bears its id.
+    pub(crate) scratch: PathBuf,
     pub(crate) shared: PathBuf,
 }
 
@@ -95,6 +97,7 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     drop(pipe);
     // Nobody is there to be told of a failure; the next reaper tries again.
     let _ = estate.backend.reap(estate.id);
+    let _ = crate::places::remove_layer(&estate.scratch.join(estate.id.as_str()));
     if !done {
         let _ = write_lost(estate);
         if let Some(layer) = &estate.layer {
@@ -149,6 +152,18 @@ fn sweep(estate: &Estate<'_>) {
             // and then what the layer changes is still theirs.
             Err(error) if error.kind() == io::ErrorKind::NotFound => forget_unused(&layer.path()),
             Ok(_) | Err(_) => {}
+        }
+    }
+    for folder in std::fs::read_dir(&estate.scratch).into_iter().flatten().flatten() {
+        let name = folder.file_name();
+        let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
+        let record = File::open(estate.records.join(format!("{id}.jsonl")));
+        let free = match record {
+            Ok(record) => record.try_lock().is_ok(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound && is_old(&folder),
+        };
+        if free {
+            let _ = crate::places::remove_layer(&folder.path());
         }
     }
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));

@@ -60,6 +60,8 @@ struct Attempt<'a> {
     request: &'a RunRequest,
     id: TaskId,
     enforcement: Enforcement,
+    /// The command, in the plan's words.
+    exec: ExecRequest,
 }
 
 /// Runs one command and answers with the whole truth about it. A failure before the command started
@@ -73,7 +75,8 @@ pub fn run(
 ) -> RunReport {
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
     let network = egress::prepare(&mut request, &id);
-    let mut attempt = Attempt { backend, state, request: &request, id, enforcement: Enforcement::default() };
+    let (enforcement, exec) = (Enforcement::default(), request.exec.clone());
+    let mut attempt = Attempt { backend, state, request: &request, id, enforcement, exec };
     let finished =
         network.and_then(|network| attempt.go(network, tell)).unwrap_or_else(Finished::not_started);
     let Attempt { id, enforcement, .. } = attempt;
@@ -110,6 +113,7 @@ impl Attempt<'_> {
                 "wait until the other command is done, or use another `--session`",
             )
         })?;
+        plan.adapt(&mut self.exec);
         plan.begin();
         self.enforcement = plan.enforcement().clone();
         let publisher =
@@ -162,6 +166,7 @@ impl Attempt<'_> {
         if !reaper.is_some_and(Reaper::done) {
             // Without a reaper it is for us to wait until everything is gone.
             let _ = self.backend.reap(&self.id);
+            let _ = crate::places::remove_layer(&self.state.scratch().join(self.id.as_str()));
         }
         Ok(finished)
     }
@@ -182,7 +187,8 @@ impl Attempt<'_> {
     }
 
     fn opening(&self) -> Vec<Event> {
-        let RunRequest { envelope, choice, exec, .. } = self.request;
+        let RunRequest { envelope, choice, .. } = self.request;
+        let exec = &self.exec;
         let value =
             |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
         let launched = Event::Launched {
@@ -214,13 +220,14 @@ impl Attempt<'_> {
             observer: gateway.map(|gateway| gateway.observer.as_fd()),
             records: self.state.records(),
             layers: self.state.layers(),
+            scratch: self.state.scratch(),
             shared: self.state.shared(),
         }
     }
 
     /// Hands the command to the guest, on streams made for it.
     fn start(&self, instance: &mut dyn Instance) -> Result<Streams, Ending> {
-        let exec = &self.request.exec;
+        let exec = &self.exec;
         let allowance = Allowance::new(self.request.envelope.resources().output_bytes);
         if exec.terminal.is_some() {
             instance.exec(exec, GuestStdio::Terminal).map_err(|error| keeper::not_started(&error))?;
@@ -247,6 +254,7 @@ impl Attempt<'_> {
             Some((LayerDisk::Folder { .. }, folder)) if watched("byte-watch") => {
                 Written::Folder(folder.join("upper"))
             }
+            None if watched("byte-watch") => Written::Folder(places.placement.scratch.clone()),
             Some((LayerDisk::Image { mount: None, .. } | LayerDisk::Folder { .. }, _)) | None => {
                 Written::Nothing
             }

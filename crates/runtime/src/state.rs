@@ -5,6 +5,7 @@
 //! records/index.jsonl  the per-user chain          sessions/NAME/{meta.json,home,upper,work}
 //! caches/KEY/          one per project and kind    shared/      host-made parts and mount points
 //! fetched/KEY          answers of `fetch`, kept for a moment
+//! scratch/ID           what a sandbox without a root of its own writes (with root: beside this folder)
 //! trusted.json         pinned fumehood.toml files
 //! ```
 //!
@@ -101,6 +102,17 @@ impl State {
     /// Where answers of `fetch` are kept for a moment. Not made before the first.
     pub fn fetched(&self) -> PathBuf {
         self.root.join("fetched")
+    }
+
+    /// Folders on disk of sandboxes without a root of their own, one a run; not made before the first. With root
+    /// it is beside the state folder, which is closed to every other uid, so to a sandbox's too.
+    pub fn scratch(&self) -> PathBuf {
+        if host::euid() != 0 {
+            return self.root.join("scratch");
+        }
+        let mut beside = self.root.as_os_str().to_owned();
+        beside.push(".scratch");
+        beside.into()
     }
 
     /// Parts that are the same for every run, and folders that a launch mounts on in its own namespace.

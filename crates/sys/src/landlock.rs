@@ -41,6 +41,7 @@ const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIR: u64 = 1 << 3;
+const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEV: u64 = 1 << 15;
 const SCOPE_ABSTRACT_UNIX_SOCKET: u64 = 1;
@@ -114,10 +115,19 @@ impl Ruleset {
     fn add(&self, ruleset: i32, path: &CStr, access: Access) -> Result<()> {
         let parent = match raw::open(CWD, path, libc::O_PATH | libc::O_CLOEXEC, 0) {
             Ok(parent) => parent,
-            Err(Errno(libc::ENOENT)) => return Ok(()),
+            // What this user can not get to needs no leave either.
+            Err(Errno(libc::ENOENT | libc::EACCES)) => return Ok(()),
             Err(errno) => return Err(errno),
         };
-        let rule = PathBeneath { allowed: self.rights(access), parent };
+        let rights = self.rights(access);
+        // The kernel takes no rights about the content of a folder for what is none.
+        let allowed = match crate::launch::node::is_folder(parent) {
+            Ok(true) => Ok(rights),
+            Ok(false) => Ok(rights & FILE_RIGHTS),
+            Err(errno) => Err(errno),
+        };
+        let allowed = allowed.inspect_err(|_| raw::close(parent))?;
+        let rule = PathBeneath { allowed, parent };
         let pointer = std::ptr::from_ref(&rule) as usize;
         // SAFETY: `rule` has the kernel's packed layout and lives through the call.
         let result = unsafe { syscall(SYS_ADD, [fd(ruleset), RULE_PATH_BENEATH, pointer, 0, 0, 0]) };

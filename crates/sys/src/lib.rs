@@ -25,6 +25,7 @@ pub mod landlock;
 pub mod launch;
 pub mod loopdev;
 pub mod memfd;
+pub mod metadata;
 mod netlink;
 pub mod notify;
 pub mod observer;

@@ -1,7 +1,7 @@
 //! System calls that wait for our answer.
 //!
-//! The only answer given is an error number: a call is never let through from here, because what its
-//! pointers point at can change between the look and the act.
+//! A call is never let through from here, because what its pointers point at can change between the look and the
+//! act. It is refused, or who answers has done what it asked for, from a copy of its own, and says so.
 
 use crate::raw::{self, Errno, fd, syscall};
 use std::io;
@@ -15,8 +15,11 @@ pub struct Listener(OwnedFd);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     id: u64,
+    /// Whose it is, as we number processes.
+    pub thread: i32,
     /// The call's number.
     pub number: i32,
+    pub arguments: [u64; 6],
 }
 
 /// `struct seccomp_notif`
@@ -41,9 +44,20 @@ struct Answer {
     flags: u32,
 }
 
-// `SECCOMP_IOCTL_NOTIF_RECV` and `_SEND`
+// `SECCOMP_IOCTL_NOTIF_RECV`, `_SEND` and `_ID_VALID`
 const RECEIVE: usize = 0xC050_2100;
 const SEND: usize = 0xC018_2101;
+const STILL_WAITS: usize = 0x4008_2102;
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// A call as one would arrive, for tests of who reads it. No answer reaches anybody.
+    #[doc(hidden)]
+    pub const fn for_tests(thread: i32, number: i32, arguments: [u64; 6]) -> Self {
+        Self { id: 0, thread, number, arguments }
+    }
+}
 
 // === impl Listener ===
 
@@ -61,12 +75,32 @@ impl Listener {
         let pointer = std::ptr::from_mut(&mut notification) as usize;
         // SAFETY: the kernel fills one zeroed notification, which has its layout.
         unsafe { syscall(libc::SYS_ioctl, [fd(self.0.as_raw_fd()), RECEIVE, pointer, 0, 0, 0]) }.ok()?;
-        Some(Waiting { id: notification.id, number: notification.number })
+        Some(Waiting {
+            id: notification.id,
+            thread: i32::try_from(notification.pid).unwrap_or(0),
+            number: notification.number,
+            arguments: notification.arguments,
+        })
+    }
+
+    /// Whether the caller still waits: what was read of it by its number before was its own.
+    pub fn still_waits(&self, call: &Waiting) -> bool {
+        let pointer = std::ptr::from_ref(&call.id) as usize;
+        // SAFETY: the request reads one live number.
+        unsafe { syscall(libc::SYS_ioctl, [fd(self.0.as_raw_fd()), STILL_WAITS, pointer, 0, 0, 0]) }.is_ok()
     }
 
     /// Lets a call fail with `errno`. A caller that is gone by now needs no answer.
     pub fn refuse(&self, call: Waiting, errno: i32) -> io::Result<()> {
-        let answer = Answer { id: call.id, value: 0, error: -errno, flags: 0 };
+        self.answer(Answer { id: call.id, value: 0, error: -errno, flags: 0 })
+    }
+
+    /// Says that what a call asked for was done. Its result is zero.
+    pub fn done(&self, call: Waiting) -> io::Result<()> {
+        self.answer(Answer { id: call.id, value: 0, error: 0, flags: 0 })
+    }
+
+    fn answer(&self, answer: Answer) -> io::Result<()> {
         let pointer = std::ptr::from_ref(&answer) as usize;
         // SAFETY: `answer` has the kernel's layout and is only read.
         match unsafe { syscall(libc::SYS_ioctl, [fd(self.0.as_raw_fd()), SEND, pointer, 0, 0, 0]) } {

@@ -124,6 +124,13 @@ pub fn clear_command_line() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes this process the parent of what its descendants leave behind.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_prctl, [libc::PR_SET_CHILD_SUBREAPER as usize, 1, 0, 0, 0, 0]) }?;
+    Ok(())
+}
+
 /// Whether others of the same user may look into this process.
 pub fn set_dumpable(dumpable: bool) {
     // SAFETY: numbers only.

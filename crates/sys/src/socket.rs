@@ -3,6 +3,7 @@
 //! **Invariant:** every descriptor that the kernel gives is owned the moment it is here, also when the
 //! packet is of no use.
 
+use crate::raw::{fd, syscall};
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::net::TcpStream;
@@ -90,6 +91,13 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
             return Err(error);
         }
     }
+}
+
+/// Says that nothing more will be sent. What comes can still be received.
+pub fn hang_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_shutdown, [fd(socket.as_raw_fd()), libc::SHUT_WR as usize, 0, 0, 0, 0]) }?;
+    Ok(())
 }
 
 /// Takes one packet into `buffer`. Never waits.

@@ -1,9 +1,9 @@
 //! The caller's terminal: raw mode while a sandbox owns the screen, and its size.
 
-use crate::raw::{fd, syscall};
+use crate::raw::{self, fd, syscall};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 
 /// A terminal in raw mode; put back as it was when dropped.
 #[derive(Debug)]
@@ -39,6 +39,26 @@ pub fn set_size(terminal: BorrowedFd<'_>, rows: u16, columns: u16) -> io::Result
     }
     .map(drop)
     .map_err(Into::into)
+}
+
+/// A new terminal of that many rows and columns: the side of who shows it, and the side of programs.
+pub fn pair((rows, columns): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let master = raw::open(raw::CWD, c"/dev/ptmx", flags, 0)?;
+    // SAFETY: the call has just made it, and nobody else has it.
+    let master = unsafe { OwnedFd::from_raw_fd(master) };
+    let locked: libc::c_int = 0;
+    let pointer = std::ptr::from_ref(&locked) as usize;
+    // SAFETY: the request reads one live number.
+    unsafe {
+        syscall(libc::SYS_ioctl, [fd(master.as_raw_fd()), libc::TIOCSPTLCK as usize, pointer, 0, 0, 0])
+    }?;
+    set_size(master.as_fd(), rows, columns)?;
+    let arguments = [fd(master.as_raw_fd()), libc::TIOCGPTPEER as usize, flags as usize, 0, 0, 0];
+    // SAFETY: numbers only.
+    let peer = unsafe { syscall(libc::SYS_ioctl, arguments) }.map(raw::to_fd)?;
+    // SAFETY: as for the first.
+    Ok((master, unsafe { OwnedFd::from_raw_fd(peer) }))
 }
 
 // === impl RawMode ===

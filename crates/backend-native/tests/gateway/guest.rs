@@ -297,6 +297,7 @@ fn placement(shared: &Path, id: TaskId, ports: Option<Ports>) -> Placement {
     Placement {
         id,
         shared: shared.to_owned(),
+        scratch: shared.join("scratch"),
         layer: None,
         home: None,
         home_at: PathBuf::from("/home/user"),

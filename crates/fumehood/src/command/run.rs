@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     scope::enter(&words);
-    let early = Early::start();
+    let early = Early::start(&words);
     let json = json_is_asked(&words);
     let outcome = match usage::parse::<RunArguments>("run", words) {
         Ok(args) => attempt(&args, early),

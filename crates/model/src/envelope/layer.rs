@@ -9,7 +9,7 @@ use super::{
     CleanupSpec, CredentialsSpec, Defaults, Envelope, EnvelopeSpec, FilesystemSpec, Flaw, NetworkSpec,
     PrivilegeSpec, ResourcesSpec,
 };
-use crate::level::{Blast, Trust, choose};
+use crate::level::{Blast, Trust, required};
 use std::path::Path;
 
 /// A file and flags, together.
@@ -179,8 +179,8 @@ pub fn found_file(flags: &EnvelopeSpec, file: &Located, defaults: &Defaults) -> 
 fn choice_widens(flags: &EnvelopeSpec, spec: &EnvelopeSpec) -> Vec<(&'static str, String)> {
     let trust = |spec: &EnvelopeSpec| spec.trust.unwrap_or(Trust::Medium);
     let blast = |spec: &EnvelopeSpec| spec.blast.unwrap_or(Blast::Medium);
-    let alone = choose(flags.level, trust(flags), blast(flags)).level;
-    let together = choose(spec.level, trust(spec), blast(spec)).level;
+    let level = |spec: &EnvelopeSpec| spec.level.unwrap_or_else(|| required(trust(spec), blast(spec)));
+    let (alone, together) = (level(flags), level(spec));
     let mut found = Vec::new();
     if together < alone {
         let field = if spec.level.is_some() { "level" } else { "trust" };
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(resources.memory_bytes, 64 << 20);
         assert_eq!(resources.file_size_bytes, 1 << 30);
         assert_eq!(resources.processes, 100, "flags win");
-        assert_eq!(choose(layered.spec.level, Trust::Low, Blast::High).level, crate::level::Level::Gvisor);
+        assert_eq!(layered.spec.level, Some(crate::level::Level::Gvisor));
     }
 
     #[test]

@@ -31,7 +31,10 @@ pub(super) fn vm_child(
     let mut stack = Box::new_uninit_slice(STACK_BYTES);
     let entry = Entry { work };
     let mut pidfd: libc::c_int = -1;
-    let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::CLONE_NEWPID;
+    let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+    if namespaces.pids {
+        flags |= libc::CLONE_NEWPID;
+    }
     if namespaces.mounts {
         flags |= libc::CLONE_NEWNS;
     }
@@ -40,6 +43,9 @@ pub(super) fn vm_child(
     }
     if namespaces.quiet {
         flags |= libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    }
+    if namespaces.names {
+        flags |= libc::CLONE_NEWUTS;
     }
     // The constants are non-negative bits of an i32.
     let mut args = arguments(u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND, &mut pidfd, &mut stack);

@@ -48,17 +48,22 @@ pub(super) fn map(uid: (u32, u32), gid: (u32, u32)) -> Result<()> {
     write_map(c"/proc/self/uid_map", uid)
 }
 
-/// The mount and network namespaces stay owned by the host's user namespace, so that even a root
-/// inside could neither mount nor reroute.
-pub(super) fn late_user_namespace(inside: (u32, u32), outside: (u32, u32)) -> Result<()> {
-    let (uid, gid) = (outside.0 as usize, outside.1 as usize);
+/// Becomes a user of no group but its own.
+pub(super) fn become_user((uid, gid): (u32, u32)) -> Result<()> {
+    let (uid, gid) = (uid as usize, gid as usize);
     // SAFETY: numbers only. The raw calls change this thread alone, which is what is wanted: libc's
     // wrappers would signal the sleeping parent's threads.
     unsafe { syscall(libc::SYS_setgroups, [0, 0, 0, 0, 0, 0]) }?;
     // SAFETY: as above.
     unsafe { syscall(libc::SYS_setresgid, [gid, gid, gid, 0, 0, 0]) }?;
     // SAFETY: as above.
-    unsafe { syscall(libc::SYS_setresuid, [uid, uid, uid, 0, 0, 0]) }?;
+    unsafe { syscall(libc::SYS_setresuid, [uid, uid, uid, 0, 0, 0]) }.map(drop)
+}
+
+/// The mount and network namespaces stay owned by the host's user namespace, so that even a root
+/// inside could neither mount nor reroute.
+pub(super) fn late_user_namespace(inside: (u32, u32), outside: (u32, u32)) -> Result<()> {
+    become_user(outside)?;
     unshare(libc::CLONE_NEWUSER)?;
     // The change of uid made us undumpable, and so /proc/self another's.
     prctl(libc::PR_SET_DUMPABLE, 1)?;

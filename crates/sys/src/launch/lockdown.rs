@@ -69,7 +69,7 @@ pub(super) fn oom_score(score: &CStr) -> Result<()> {
     result
 }
 
-pub(super) fn drop_capabilities() -> Result<()> {
+pub(super) fn limit_capabilities() -> Result<()> {
     for capability in 0..64 {
         match prctl(libc::PR_CAPBSET_DROP, capability) {
             Ok(()) => {}
@@ -78,6 +78,10 @@ pub(super) fn drop_capabilities() -> Result<()> {
             Err(errno) => return Err(errno),
         }
     }
+    Ok(())
+}
+
+pub(super) fn clear_capabilities() -> Result<()> {
     let header = CapabilityHeader { version: CAPABILITY_VERSION, pid: 0 };
     let none = [0_u32; 6];
     let pointers = [std::ptr::from_ref(&header) as usize, none.as_ptr() as usize, 0, 0, 0, 0];

@@ -14,7 +14,7 @@ mod ids;
 mod lockdown;
 mod mount;
 mod net;
-mod node;
+pub(crate) mod node;
 mod op;
 
 pub use beside::Beside;
@@ -29,11 +29,15 @@ use std::os::fd::OwnedFd;
 /// Namespaces that a child is born into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces {
+    /// Process ids: without, the child is one of the caller's own.
+    pub pids: bool,
     pub user: bool,
     /// Mount; otherwise a prepared one is entered.
     pub mounts: bool,
-    /// Network, ipc and uts; otherwise prepared ones are entered.
+    /// Network, ipc and uts; otherwise prepared ones are entered, or the caller's kept.
     pub quiet: bool,
+    /// Uts alone.
+    pub names: bool,
 }
 
 /// A child that has executed its program.
@@ -59,7 +63,7 @@ pub enum SpawnError {
     Died,
 }
 
-/// Starts `program` in a child with its own pid namespace and those in `namespaces`.
+/// Starts `program` in a child with the namespaces in `namespaces`.
 pub fn spawn(
     program: &Program,
     namespaces: Namespaces,

@@ -19,6 +19,12 @@ struct OpenHow {
 /// The longest path that the kernel takes.
 const PATH_BYTES: usize = 4096;
 
+/// Follows links: it is a folder of the host's, which nobody inside has touched yet.
+pub(super) fn work_in(folder: &CStr) -> Result<()> {
+    // SAFETY: a live C string.
+    unsafe { syscall(libc::SYS_chdir, [ptr(folder), 0, 0, 0, 0, 0]) }.map(drop)
+}
+
 /// A folder that exists already is fine: parents are made more than once.
 pub(super) fn make_dir(path: &CStr, mode: u32, owner: Owner) -> Result<()> {
     let (parent, name) = open_parent(path)?;
@@ -102,7 +108,7 @@ pub(super) fn is_read_only(file: RawFd) -> Result<bool> {
     Ok(stat.f_flags & READ_ONLY != 0)
 }
 
-pub(super) fn is_folder(file: RawFd) -> Result<bool> {
+pub(crate) fn is_folder(file: RawFd) -> Result<bool> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     let pointer = stat.as_mut_ptr() as usize;
     // SAFETY: `stat` has room for the answer.

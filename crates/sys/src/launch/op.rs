@@ -75,6 +75,10 @@ pub enum Op {
         inside: (u32, u32),
         outside: (u32, u32),
     },
+    /// Become (uid, gid) with no other groups, in the user namespace that we are in.
+    Become {
+        ids: (u32, u32),
+    },
     /// Bring loopback up.
     LoopbackUp,
     /// Make a gateway and join a network to it.
@@ -182,6 +186,8 @@ pub enum Op {
         major: u32,
         minor: u32,
     },
+    /// Make a folder of the host the working directory.
+    WorkIn(CString),
     /// Make the working directory `/` and let go of the host's root.
     EnterRoot,
     /// Send a handle of a guest folder through this socket, with one byte of tag.
@@ -201,6 +207,9 @@ pub enum Op {
     OomScore(CString),
     /// Give up every capability, for good.
     DropCapabilities,
+    /// The two halves of that: what no program may gain, which takes a capability, and what we have.
+    LimitCapabilities,
+    ClearCapabilities,
     NoNewPrivileges,
     Landlock(Ruleset),
     /// Place descriptors: this one at 3, `/dev/null` at 0, 1 and 2, and close the rest on exec.
@@ -308,6 +317,7 @@ impl Op {
             Self::EnterNamespace(namespace) => ids::enter(namespace),
             Self::MapIds { uid, gid } => ids::map(*uid, *gid),
             Self::LateUserNamespace { inside, outside } => ids::late_user_namespace(*inside, *outside),
+            Self::Become { ids } => ids::become_user(*ids),
             Self::LoopbackUp => ids::loopback_up(),
             Self::Gateway(gateway) => gateway.make(&keep),
             Self::BeginGateway(gateway) => gateway.begin(),
@@ -340,12 +350,17 @@ impl Op {
             Self::WriteFile { path, content, mode, owner } => node::write_file(path, content, *mode, *owner),
             Self::CopyFile { from, path, mode, owner } => node::copy_file(from, path, *mode, *owner),
             Self::Device { path, major, minor } => node::device(path, *major, *minor),
+            Self::WorkIn(folder) => node::work_in(folder),
             Self::EnterRoot => mount::enter_root(),
             Self::SendFolder { path, socket, tag } => node::send_folder(path, socket, *tag),
             Self::Limit { resource, value } => lockdown::limit(*resource, *value),
             Self::Processors(count) => lockdown::processors(*count),
             Self::OomScore(score) => lockdown::oom_score(score),
-            Self::DropCapabilities => lockdown::drop_capabilities(),
+            Self::DropCapabilities => {
+                lockdown::limit_capabilities().and_then(|()| lockdown::clear_capabilities())
+            }
+            Self::LimitCapabilities => lockdown::limit_capabilities(),
+            Self::ClearCapabilities => lockdown::clear_capabilities(),
             Self::NoNewPrivileges => lockdown::no_new_privileges(),
             Self::Landlock(ruleset) => ruleset.enforce(),
             Self::Descriptors { control } => lockdown::descriptors(control),
