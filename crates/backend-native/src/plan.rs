@@ -5,7 +5,7 @@ use crate::identity::Identity;
 use crate::instance::NativeInstance;
 use crate::launch::LaunchParts;
 use crate::root::{c_path, c_string, scratch_bytes};
-use crate::{Native, etc, gateway, launch};
+use crate::{Bare, Native, etc, gateway, launch};
 use fumehood_backend::{Instance, LaunchError, LayerDisk, LayerPlace, Placement, Plan};
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
@@ -36,6 +36,8 @@ pub(crate) struct NativePlan {
     pub(crate) namespaces: Option<Beside>,
     /// Whether everything is prepared when it begins, the cgroup too.
     pub(crate) pooled: bool,
+    /// What stands in the place of a system, if that is not to be there.
+    pub(crate) bare: Option<Bare>,
     /// What was made ahead of the launch: a server keeps a pool of plans that have begun.
     begun: Option<Begun>,
     enforcement: Enforcement,
@@ -84,6 +86,7 @@ impl NativePlan {
             landlock,
             namespaces: native.namespaces.take(),
             pooled: native.pooled,
+            bare: None,
             begun: None,
             enforcement,
         })
@@ -154,6 +157,7 @@ impl Sources {
         let envelope = &plan.envelope;
         let resolver = plan.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
         let system = match envelope.filesystem().root {
+            _ if plan.bare.is_some() => None,
             Root::HostSystem => Some(etc::System::Host),
             // Without a network it needs nobody to ask for names.
             Root::Directory(_) => resolver.map(|_| etc::System::Image),

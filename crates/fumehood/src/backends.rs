@@ -1,13 +1,20 @@
 //! The backends of this build, and which one stands for a level.
 
+use crate::command::RunArguments;
 use crate::refusal::Refusal;
 use crate::spec;
 use fumehood_backend::Backend;
 use fumehood_backend_native::Native;
+#[cfg(feature = "wasm")]
+use fumehood_backend_wasm::{Source, Wasm};
 use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
 
 /// The levels that this build holds, weakest first.
-pub(crate) const LEVELS: [Level; 1] = [Level::Container];
+pub(crate) const LEVELS: &[Level] = &[
+    #[cfg(feature = "wasm")]
+    Level::Wasm,
+    Level::Container,
+];
 
 /// Settles the level of a run. The one asked for is taken as it is; where the table chose, the
 /// weakest level of this build that is not below the choice stands for it.
@@ -35,11 +42,19 @@ impl Early {
         Self(Native::warm())
     }
 
-    /// The backend of a level.
-    pub(crate) fn backend(self, level: Level) -> Result<Box<dyn Backend>, Refusal> {
+    /// The backend of a level, for what was asked to run. Where that is nothing it is only looked at.
+    pub(crate) fn backend(self, level: Level, args: &RunArguments) -> Result<Box<dyn Backend>, Refusal> {
         match level {
             Level::Container => Ok(Box::new(self.0)),
-            Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
+            #[cfg(feature = "wasm")]
+            Level::Wasm => {
+                let named = args.command.first().map(|name| Source::File(name.into()));
+                let known = args.module.clone().map(|(path, hash)| Source::Known { path, hash });
+                Ok(Box::new(Wasm::new(self.0, known.or(named).unwrap_or(Source::Least))))
+            }
+            #[cfg(not(feature = "wasm"))]
+            Level::Wasm => Err(missing(&Choice { level, reason: Reason::Asked })),
+            Level::Process | Level::Gvisor | Level::Microvm => {
                 Err(missing(&Choice { level, reason: Reason::Asked }))
             }
         }
@@ -48,7 +63,7 @@ impl Early {
 
 /// The backend of a level, with nothing begun.
 pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
-    Early(Native::find()).backend(level)
+    Early(Native::find()).backend(level, &RunArguments::default())
 }
 
 /// Why a level was chosen, in the words of the flags.
