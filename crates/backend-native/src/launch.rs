@@ -103,7 +103,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
     program.push("clear the file mode mask", Op::ClearUmask);
     program.push("take a mount namespace", Op::MountNamespace);
     program.push("make the mounts private", Op::MountsPrivate);
-    program.extend(RootBuilder::new(&plan.envelope, &plan.placement, identity).build(sources));
+    program.extend(RootBuilder::new(plan, identity).build(sources));
     program.push("keep the mount namespace", Op::KeepMounts);
     program.push("enter the private root", Op::EnterRoot);
     Beside::start(program)
@@ -239,7 +239,7 @@ impl Root {
         match self {
             Self::Absent => Ok(None),
             Self::ToMake(sources) => {
-                program.extend(RootBuilder::new(&plan.envelope, &plan.placement, identity).build(sources));
+                program.extend(RootBuilder::new(plan, identity).build(sources));
                 Ok(None)
             }
             Self::Made(maker) => {

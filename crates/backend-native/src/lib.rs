@@ -35,6 +35,7 @@ use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
 use fumehood_sys::launch::Beside;
 use std::cell::RefCell;
+use std::path::PathBuf;
 
 /// The container level, or the process level, on this host.
 #[derive(Debug)]
@@ -48,9 +49,29 @@ pub struct Native {
     pooled: bool,
 }
 
+/// What a sandbox holds where it needs no system: single files, shown read-only. A host path and a guest path each;
+/// everybody inside can read them if everybody on the host could, whatever folder they are in.
+#[derive(Clone, Debug, Default)]
+pub struct Bare {
+    pub files: Vec<(PathBuf, PathBuf)>,
+}
+
 // === impl Native ===
 
 impl Native {
+    /// As [`Backend::plan`], for a root that has no system folders, no `/etc` and no toolchain: devices, `/proc`,
+    /// scratch, what the envelope names, and these files.
+    pub fn plan_bare(
+        &self,
+        envelope: &Envelope,
+        placement: &Placement,
+        bare: Bare,
+    ) -> Result<Box<dyn Plan>, Unenforceable> {
+        let mut plan = plan::NativePlan::new(self, envelope, placement)?;
+        plan.bare = Some(bare);
+        Ok(Box::new(plan))
+    }
+
     /// The container level: looks at what this host offers. Makes nothing.
     pub fn find() -> Self {
         Self {

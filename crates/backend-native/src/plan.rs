@@ -7,7 +7,7 @@ use crate::instance::NativeInstance;
 use crate::launch::LaunchParts;
 use crate::root::{c_path, c_string};
 use crate::shape::Shape;
-use crate::{Native, enforcement, etc, gateway, launch};
+use crate::{Bare, Native, enforcement, etc, gateway, launch};
 use fumehood_backend::{Instance, LaunchError, LayerDisk, LayerPlace, Placement, Plan};
 use fumehood_model::enforcement::{Clause, Enforcement, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
@@ -37,6 +37,8 @@ pub(crate) struct NativePlan {
     pub(crate) namespaces: Option<Beside>,
     /// Whether everything is prepared when it begins, the cgroup too.
     pub(crate) pooled: bool,
+    /// What stands in the place of a system, if that is not to be there.
+    pub(crate) bare: Option<Bare>,
     /// What was made ahead of the launch: a server keeps a pool of plans that have begun.
     begun: Option<Begun>,
     enforcement: Enforcement,
@@ -96,6 +98,7 @@ impl NativePlan {
             shape,
             namespaces: native.namespaces.take(),
             pooled: native.pooled,
+            bare: None,
             begun: None,
             enforcement,
         })
@@ -173,6 +176,7 @@ impl Sources {
         let envelope = &plan.envelope;
         let resolver = plan.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
         let system = match envelope.filesystem().root {
+            _ if plan.bare.is_some() => None,
             Root::HostSystem => Some(etc::System::Host),
             // Without a network it needs nobody to ask for names.
             Root::Directory(_) => resolver.map(|_| etc::System::Image),

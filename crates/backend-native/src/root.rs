@@ -10,8 +10,9 @@
 //! /workspace   scratch, or the workspace        /out     scratch, collected afterwards
 //! ```
 
+use crate::Bare;
 use crate::identity::Identity;
-use crate::plan::Sources;
+use crate::plan::{NativePlan, Sources};
 use fumehood_backend::Placement;
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
 use fumehood_sys::launch::{Attributes, Op, Program, Root as NewRoot};
@@ -55,14 +56,16 @@ pub(crate) struct RootBuilder<'a> {
     envelope: &'a Envelope,
     placement: &'a Placement,
     identity: &'a Identity,
+    bare: Option<&'a Bare>,
     program: Program,
 }
 
 // === impl RootBuilder ===
 
 impl<'a> RootBuilder<'a> {
-    pub(crate) fn new(envelope: &'a Envelope, placement: &'a Placement, identity: &'a Identity) -> Self {
-        Self { envelope, placement, identity, program: Program::default() }
+    pub(crate) fn new(plan: &'a NativePlan, identity: &'a Identity) -> Self {
+        let NativePlan { envelope, placement, bare, .. } = plan;
+        Self { envelope, placement, identity, bare: bare.as_ref(), program: Program::default() }
     }
 
     /// The operations from the host's root to the guest's, without entering it.
@@ -70,12 +73,17 @@ impl<'a> RootBuilder<'a> {
         let etc = sources.etc.clone();
         let overlay = sources.layer(self.placement, &mut self.program);
         self.base();
-        self.system(etc.as_deref());
+        match self.bare {
+            None => self.system(etc.as_deref()),
+            Some(bare) => self.files(bare),
+        }
         self.devices();
         self.sys();
         self.scratch();
         self.home();
-        self.toolchains();
+        if self.bare.is_none() {
+            self.toolchains();
+        }
         self.workspace(overlay);
         self.caches();
         self.views();
@@ -139,6 +147,15 @@ impl<'a> RootBuilder<'a> {
             } else if path.is_dir() {
                 self.bind_within("show the system folders", &base, name);
             }
+        }
+    }
+
+    /// All there is of programs, where there is no system.
+    fn files(&mut self, bare: &Bare) {
+        for (host, guest) in &bare.files {
+            let at = beneath(guest);
+            self.parents(&at);
+            self.bind("show the engine's files", host, &at, READ_ONLY);
         }
     }
 

@@ -1,14 +1,22 @@
 //! The backends of this build, and which one stands for a level.
 
+use crate::command::RunArguments;
 use crate::operator::Operator;
 use crate::refusal::Refusal;
 use fumehood_backend::Backend;
 use fumehood_backend_native::Native;
+#[cfg(feature = "wasm")]
+use fumehood_backend_wasm::{Source, Wasm};
 use fumehood_model::level::{Choice, Level, Question, Reason, Rung, choose, standing};
 use std::ffi::OsString;
 
 /// The levels that this build holds, weakest first.
-pub(crate) const LEVELS: &[Level] = &[Level::Process, Level::Container];
+pub(crate) const LEVELS: &[Level] = &[
+    #[cfg(feature = "wasm")]
+    Level::Wasm,
+    Level::Process,
+    Level::Container,
+];
 
 /// Whether the wall of a level of this build is emulated on this host, so that it stands for no choice.
 fn emulated(level: Level) -> bool {
@@ -65,12 +73,21 @@ impl Early {
         Self((!names_another(words)).then(Native::warm))
     }
 
-    /// The backend of a level.
-    pub(crate) fn backend(self, level: Level) -> Result<Box<dyn Backend>, Refusal> {
+    /// The backend of a level, for what was asked to run. Where that is nothing it is only looked at.
+    pub(crate) fn backend(self, level: Level, args: &RunArguments) -> Result<Box<dyn Backend>, Refusal> {
         match level {
             Level::Container => Ok(Box::new(self.0.unwrap_or_else(Native::find))),
             Level::Process => Ok(Box::new(Native::process())),
-            Level::Wasm | Level::Gvisor | Level::Microvm => {
+            #[cfg(feature = "wasm")]
+            Level::Wasm => {
+                let native = self.0.unwrap_or_else(Native::find);
+                let named = args.command.first().map(|name| Source::File(name.into()));
+                let known = args.module.clone().map(|(path, hash)| Source::Known { path, hash });
+                Ok(Box::new(Wasm::new(native, known.or(named).unwrap_or(Source::Least))))
+            }
+            #[cfg(not(feature = "wasm"))]
+            Level::Wasm => Err(missing(&Choice { level, reason: Reason::Asked }, None)),
+            Level::Gvisor | Level::Microvm => {
                 Err(missing(&Choice { level, reason: Reason::Asked }, None))
             }
         }
@@ -79,7 +96,7 @@ impl Early {
 
 /// The backend of a level, with nothing begun.
 pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
-    Early(None).backend(level)
+    Early(None).backend(level, &RunArguments::default())
 }
 
 /// A guess from unread words: a wrong one costs a moment, and nothing else.

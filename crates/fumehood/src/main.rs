@@ -14,6 +14,8 @@ mod command;
 mod config;
 mod explain;
 mod host;
+#[cfg(feature = "wasm")]
+mod interpreters;
 mod layers;
 mod learn;
 mod network;

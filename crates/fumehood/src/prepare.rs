@@ -55,8 +55,13 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, &question, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();
-    let command = Command::new(args, &layered.envelope, &places, terminals);
-    notes.extend(command.notes());
+    let mut command = Command::new(args, &layered.envelope, &places, terminals);
+    if choice.level == Level::Wasm {
+        // The command is a module of the host, and no program of the host is inside.
+        command.toolchains.roots.clear();
+    } else {
+        notes.extend(command.notes());
+    }
     notes.extend(left_behind(&args.command, &layered.envelope, &places.cwd));
     let Command { toolchains, resolution, exec, home_at, .. } = command;
     let request = RunRequest {
@@ -68,7 +73,7 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
         home_at,
     };
     // Last: a flaw in what was typed is told first, whatever this host can hold.
-    let backend = early.backend(request.choice.level)?;
+    let backend = early.backend(request.choice.level, args)?;
     Ok(Prepared { request, backend, resolution, notes, timeout_written })
 }
 

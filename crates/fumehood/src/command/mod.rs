@@ -8,6 +8,8 @@ mod choose;
 mod diff;
 mod discard;
 mod doctor;
+#[cfg(feature = "wasm")]
+mod eval;
 mod fetch;
 mod net;
 mod network_arguments;
@@ -27,8 +29,10 @@ use std::process::ExitCode;
 /// A command: its name, its line in the help, and what it does with the words after its name.
 type Command = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: &[Command] = &[
     ("run", "Run a command in a sandbox", run::main),
+    #[cfg(feature = "wasm")]
+    ("eval", "Run a small script on an interpreter without any system", eval::main),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
     ("discard", "Throw the changes of a run away", discard::main),
@@ -49,6 +53,10 @@ pub(crate) fn dispatch(mut words: Vec<OsString>) -> ExitCode {
     }
     let first = words.remove(0);
     let rest = words;
+    #[cfg(feature = "wasm")]
+    if first == fumehood_backend_wasm::ROLE {
+        return fumehood_backend_wasm::engine_main(&rest);
+    }
     match first.to_str().unwrap_or_default() {
         "-V" | "--version" => screen::say(concat!("fumehood ", env!("CARGO_PKG_VERSION"))),
         "-h" | "--help" => screen::say_raw(&help()),

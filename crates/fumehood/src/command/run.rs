@@ -23,14 +23,24 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
         Err(usage::Unparsed::Helped) => return ExitCode::SUCCESS,
         Err(usage::Unparsed::Refused(refusal)) => Err(refusal),
     };
-    outcome.unwrap_or_else(|refusal| {
-        if json {
-            refusal.say_json()
-        } else {
-            refusal.tell()
-        }
-        ExitCode::from(NOT_STARTED)
-    })
+    outcome.unwrap_or_else(|refusal| refused(&refusal, json))
+}
+
+/// As [`main`], for a run that another command asks for.
+#[cfg(feature = "wasm")]
+pub(super) fn with(json: bool, arguments: impl FnOnce() -> Result<RunArguments, Refusal>) -> ExitCode {
+    let early = Early::start();
+    let outcome = arguments().and_then(|args| attempt(&args, early));
+    outcome.unwrap_or_else(|refusal| refused(&refusal, json))
+}
+
+fn refused(refusal: &Refusal, json: bool) -> ExitCode {
+    if json {
+        refusal.say_json();
+    } else {
+        refusal.tell();
+    }
+    ExitCode::from(NOT_STARTED)
 }
 
 fn attempt(args: &RunArguments, early: Early) -> Result<ExitCode, Refusal> {

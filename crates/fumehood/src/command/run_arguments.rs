@@ -80,8 +80,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
     pub(crate) max_output: Option<String>,
 
-    /// Level: `container`; `wasm`, `process`, `gvisor`, `microvm` are not in this version. Left out,
-    /// it follows from --trust and --blast (`fumehood choose`)
+    /// Level: `container`, or `wasm` for a WebAssembly file; `process`, `gvisor`, `microvm` are not in
+    /// this version. Left out, it follows from --trust and --blast (`fumehood choose`)
     #[arg(long, value_name = "LEVEL", help_heading = "Isolation", value_parser = spec::level_parser(), hide_possible_values = true)]
     pub(crate) level: Option<Level>,
     /// How far the input can be trusted: `low`, `medium`, `high` [default: medium]
@@ -126,6 +126,9 @@ pub(crate) struct RunArguments {
     #[arg(long, short = 'h', action = clap::ArgAction::HelpShort, help_heading = "Output")]
     pub(crate) help: Option<bool>,
 
+    /// The module that runs, and its hash, where it is not the command's first word.
+    #[arg(skip)]
+    pub(crate) module: Option<(PathBuf, String)>,
     #[arg(value_name = "COMMAND", trailing_var_arg = true, hide = true)]
     pub(crate) command: Vec<OsString>,
 }

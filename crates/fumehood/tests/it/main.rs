@@ -27,3 +27,5 @@ mod real_work;
 mod residue;
 #[cfg(test)]
 mod subjects;
+#[cfg(all(test, feature = "wasm"))]
+mod wasm;
