@@ -4,7 +4,8 @@
 //! is read straight out of the shared [`Launch`] and nothing is copied however large `init` is.
 
 use crate::call::{self, EACCES, EINVAL, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, Errno, Fd, Mapping, Open};
-use crate::channel::Descriptors;
+use crate::descriptors::Descriptors;
+use crate::person::Person;
 use crate::wire::{Block, Exec, Size, Stage, block_is_whole};
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -70,6 +71,7 @@ struct Launch<'a> {
     streams: [i32; 3],
     terminal: bool,
     alone: bool,
+    person: &'a Person,
     /// Written by the process if it fails: the stage's number, then the error.
     stage: AtomicU8,
     errno: AtomicU32,
@@ -84,7 +86,12 @@ impl Ground {
     }
 
     /// Starts one command. Every descriptor that came with it is closed on return.
-    pub(crate) fn launch(&mut self, exec: &Exec<'_>, mut attached: Descriptors) -> Result<Launched, Failure> {
+    pub(crate) fn launch(
+        &mut self,
+        exec: &Exec<'_>,
+        mut attached: Descriptors,
+        person: &Person,
+    ) -> Result<Launched, Failure> {
         let spawn = |errno| (Stage::Spawn, errno);
         let mapping;
         let block = match exec.block {
@@ -109,6 +116,7 @@ impl Ground {
             streams: streams.numbers(),
             terminal: exec.terminal.is_some(),
             alone: self.alone,
+            person,
             stage: AtomicU8::new(0),
             errno: AtomicU32::new(0),
         };
@@ -160,6 +168,7 @@ impl Launch<'_> {
             call::stand_apart().map_err(spawn)?;
         }
         call::block_signals(0).map_err(spawn)?;
+        self.person.become_it().map_err(spawn)?;
         // SAFETY: `cwd` is a string of the block, which ends in a zero.
         unsafe { call::change_directory(self.cwd.as_ptr()) }
             .map_err(|errno| (Stage::WorkingDirectory, errno))?;
