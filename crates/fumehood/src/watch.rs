@@ -79,6 +79,8 @@ impl Watch {
             | Event::LayerDiscarded {}
             | Event::ExecEnded { .. }
             | Event::FetchStarted(_)
+            | Event::ProveStarted { .. }
+            | Event::ProveEnded(_)
             | Event::Closed {} => {}
         }
     }

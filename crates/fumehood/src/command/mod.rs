@@ -11,6 +11,7 @@ mod doctor;
 mod fetch;
 mod net;
 mod network_arguments;
+mod prove;
 mod run;
 mod run_arguments;
 mod schema;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 /// A command: its name, its line in the help, and what it does with the words after its name.
 type Command = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 12] = [
     ("run", "Run a command in a sandbox", run::main),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
@@ -38,6 +39,7 @@ const COMMANDS: [Command; 11] = [
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
+    ("prove", "Attack the walls of this installation, and say which hold", prove::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),
 ];
 
