@@ -139,10 +139,10 @@ impl Bench {
     /// Makes the folder and both scenes.
     pub(crate) fn make(binary: PathBuf, level: Level) -> Result<Self, ProveError> {
         let folder = Folder::make()?;
-        let scene = |name: &str| {
-            Scene::set(folder.path().join(name), &folder.attack(), folder.group()).map_err(ProveError::scratch)
+        let scene = |name: &str, side: Side| {
+            Scene::set(folder.path().join(name), side, &folder.attack(), folder.group()).map_err(ProveError::scratch)
         };
-        let (walled, open) = (scene("walled")?, scene("open")?);
+        let (walled, open) = (scene("walled", Side::Walled)?, scene("open", Side::Open)?);
         let root = fumehood_sys::host::euid() == 0;
         Ok(Self { walled, open, folder, binary, level, root, count: AtomicU32::new(0) })
     }

@@ -103,6 +103,11 @@ fn row(probe: &Probe, verdict: Verdict, control: String, took: Duration) -> Row 
     Row { id: probe.id, wall: probe.wall, tries: probe.tries, verdict, control, ms: millis(took) }
 }
 
+/// What was seen, without the random name of our folder.
+fn shown(bench: &Bench, finding: &Finding) -> String {
+    finding.seen().replace(&*bench.folder.path().to_string_lossy(), "…")
+}
+
 /// Every probe that is one step among others: one sandbox, and one control, for all of them.
 fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
     let mut rows = Vec::new();
@@ -161,7 +166,7 @@ fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
             }
             _ => behind,
         };
-        rows.push(row(probe, judge(&behind, &beside), beside.seen().to_owned(), share));
+        rows.push(row(probe, judge(&behind, &beside), shown(bench, &beside), share));
     }
     rows
 }
@@ -195,7 +200,7 @@ fn alone(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
                     let side = |side: Side| act(bench, side).unwrap_or_else(|error| Finding::Unclear(error.to_string()));
                     let (behind, beside) = (side(Side::Walled), side(Side::Open));
                     let verdict = judge(&behind, &beside);
-                    keep(&rows, row(probe, verdict, beside.seen().to_owned(), started.elapsed()));
+                    keep(&rows, row(probe, verdict, shown(bench, &beside), started.elapsed()));
                 }
             });
         }

@@ -2,6 +2,7 @@
 
 use crate::canary::canary;
 use crate::finding::Finding;
+use crate::probe::Side;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt;
@@ -29,6 +30,7 @@ pub(crate) const SECRETS: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct Scene {
     dir: PathBuf,
+    side: Side,
     /// In files, and in the other process.
     pub(crate) secret: String,
     /// In a variable of the caller's.
@@ -45,7 +47,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// Sets it in a new folder; its process joins `group`.
-    pub(crate) fn set(dir: PathBuf, attack: &Path, group: i32) -> io::Result<Self> {
+    pub(crate) fn set(dir: PathBuf, side: Side, attack: &Path, group: i32) -> io::Result<Self> {
         std::fs::create_dir(&dir)?;
         let (secret, variable) = (canary()?, canary()?);
         let home = dir.join("home");
@@ -68,12 +70,22 @@ impl Scene {
         victim.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(group);
         let victim = victim.current_dir("/").spawn()?;
         let key = format!("fumehood-prove-{}", canary()?);
-        Ok(Self { dir, secret, variable, engine, named, abstract_name, key, abstracted, victim })
+        Ok(Self { dir, side, secret, variable, engine, named, abstract_name, key, abstracted, victim })
     }
 
     /// The home of the caller.
     pub(crate) fn home(&self) -> PathBuf {
         self.dir.join("home")
+    }
+
+    /// Where a secret is looked for: behind the wall, in all there is but programs; beside it, in what is ours.
+    pub(crate) fn searched(&self) -> Vec<String> {
+        match self.side {
+            Side::Walled => {
+                ["/workspace", "/tmp", "/etc", "/run", "/var", "/input", "/out", "/home", "/root"].map(str::to_owned).to_vec()
+            }
+            Side::Open => vec![self.home().display().to_string()],
+        }
     }
 
     /// A file with the secret.

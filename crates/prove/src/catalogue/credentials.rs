@@ -16,9 +16,7 @@ pub(super) fn probes() -> Vec<Probe> {
             ALL,
             How::Bare,
             |scene| {
-                // What is searched is the guest's whole world, and on the side of the control its own process.
-                let roots = "/workspace /tmp /etc /run /input /out /proc/self/fd";
-                [vec!["search".to_owned(), masked(&scene.variable)], words(roots)].concat()
+                [vec!["search".to_owned(), masked(&scene.variable)], scene.searched()].concat()
             },
             found,
         ),

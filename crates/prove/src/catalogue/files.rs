@@ -59,11 +59,15 @@ fn another_sandbox(bench: &Bench, side: Side) -> io::Result<Finding> {
         bench.run(side, &theirs)?;
     }
     let state = bench.state().join("layers").display().to_string();
+    // Beside the wall, only what is ours is searched.
+    let more: &[&str] = if side == Side::Walled { &[&state, "/tmp", "/workspace", "/var", "/run"] } else { &[] };
+    let masked = crate::canary::masked(&secret);
+    let search = [&["F02s", "search", &masked, &place], more].concat();
     let own = bench.fresh("own")?.display().to_string();
     let came = bench.run(
         side,
         &Job::step(&["F02", "roots", &format!("{place}/left-theirs")])
-            .then(&["F02s", "search", &crate::canary::masked(&secret), &place, &state, "/tmp", "/workspace"])
+            .then(&search)
             .flags(["--workspace", &own]),
     )?;
     let found = came.told.step("F02s").facts("found").next().map(str::to_owned);

@@ -25,8 +25,18 @@ const ROOTED: &[Level] = &[Level::Container, Level::Gvisor, Level::Microvm];
 
 /// Every probe, in the order of a report.
 pub(crate) fn all() -> Vec<Probe> {
-    [kernel::probes(), processes::probes(), files::probes(), credentials::probes(), resources::probes(), cleanup::probes(), record::probes()]
-        .concat()
+    let mut all = [
+        kernel::probes(),
+        processes::probes(),
+        files::probes(),
+        credentials::probes(),
+        resources::probes(),
+        cleanup::probes(),
+        record::probes(),
+    ]
+    .concat();
+    all.sort_by_key(|probe| (probe.wall, probe.id));
+    all
 }
 
 /// The finder of one step among others.

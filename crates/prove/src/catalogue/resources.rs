@@ -69,7 +69,7 @@ fn files(bench: &Bench, side: Side) -> io::Result<Finding> {
     let limit = (most / 2).max(32).to_string();
     let job = Job::step(&["R", "files", &most.to_string()]);
     let config = bench.fresh("config")?.join("fumehood.toml");
-    std::fs::write(&config, format!("[resources]\nopen_files = {limit}\n"))?;
+    std::fs::write(&config, format!("[resources]\nopen-files = {limit}\n"))?;
     let job = job.flags(["--config".to_owned(), config.display().to_string()]);
     Ok(fewer(&bench.run(side, &job)?, "opened ", most))
 }
