@@ -11,6 +11,7 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-sys", 1),
     ("fumehood-audit", 1),
     ("fumehood-vault", 1),
+    ("fumehood-prove", 2),
     ("fumehood-backend", 2),
     ("fumehood-egress", 2),
     ("fumehood-backend-native", 3),

@@ -4,7 +4,7 @@
 use crate::digest::Digest;
 use crate::text::cut;
 use fumehood_model::ending::{Ending, Hit};
-use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted};
+use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -82,10 +82,17 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 }));
             }
         }
+        Event::ProveEnded(ended) => {
+            if too_many(&ended.failed) {
+                let failed = few(&ended.failed);
+                event = Cow::Owned(Event::ProveEnded(ProveEnded { failed, ..ended.clone() }));
+            }
+        }
         Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
             event = Cow::Owned(shorter(event.as_ref().clone()));
         }
-        Event::LayerDiscarded {} | Event::Closed {} => {}
+        // A level and a wall are words of ours.
+        Event::LayerDiscarded {} | Event::ProveStarted { .. } | Event::Closed {} => {}
     }
     event
 }
@@ -118,6 +125,8 @@ fn shorter(mut event: Event) -> Event {
         | Event::LayerDiscarded {}
         | Event::ExecEnded { .. }
         | Event::FetchStarted(_)
+        | Event::ProveStarted { .. }
+        | Event::ProveEnded(_)
         | Event::Closed {} => {}
     }
     event

@@ -30,7 +30,8 @@ pub struct TaskSummary {
     pub life: Life,
     /// How the last exec ended, as `ending.cause`.
     pub cause: Option<String>,
-    /// The command, as text; of a fetch, the method and the URL. Empty when nothing was started.
+    /// The command, as text; of a fetch, the method and the URL; of a self-test, `prove`, the level
+    /// and the walls. Empty when nothing was started.
     pub argv: Vec<String>,
 }
 
@@ -131,6 +132,9 @@ fn command(file: File) -> Vec<String> {
             Some(Event::ExecStarted { argv, cwd: _, env_names: _, terminal: _ }) => Some(argv),
             Some(Event::FetchStarted(fetch)) => {
                 Some(vec![fetch.method, format!("{}{}", fetch.to, fetch.path)])
+            }
+            Some(Event::ProveStarted { level, walls, quick: _ }) => {
+                Some(vec!["prove".to_owned(), level, walls])
             }
             Some(_) | None => None,
         })

@@ -78,6 +78,8 @@ impl Watch {
             | Event::LayerDiscarded {}
             | Event::ExecEnded { .. }
             | Event::FetchStarted(_)
+            | Event::ProveStarted { .. }
+            | Event::ProveEnded(_)
             | Event::Closed {} => {}
         }
     }

@@ -53,6 +53,12 @@ pub enum Event {
     /// A name was asked for. Questions never leave.
     #[serde(rename = "egress.name")]
     EgressName(EgressName),
+    /// The walls of a level are about to be tested.
+    #[serde(rename = "prove.started")]
+    ProveStarted { level: String, walls: String, quick: bool },
+    /// They were tested.
+    #[serde(rename = "prove.ended")]
+    ProveEnded(ProveEnded),
     /// The last line of a task.
     #[serde(rename = "task.closed")]
     Closed {},
@@ -122,6 +128,22 @@ pub struct EgressEnded {
     pub masked: Vec<String>,
 }
 
+/// What a self-test came to. The report itself is the caller's; its digest is here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProveEnded {
+    pub held: u64,
+    pub breached: u64,
+    /// Proved nothing, which counts against the wall.
+    pub broken: u64,
+    pub not_applicable: u64,
+    /// Probes that were asked and not held, by id.
+    pub failed: Vec<String>,
+    /// Of the envelope under test.
+    pub policy_sha256: String,
+    /// Of the report as JSON.
+    pub report_sha256: String,
+}
+
 /// A question to the resolver inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressName {
@@ -153,6 +175,8 @@ impl Event {
             Self::EgressDenied(_) => "egress.denied",
             Self::EgressEnded(_) => "egress.ended",
             Self::EgressName(_) => "egress.name",
+            Self::ProveStarted { .. } => "prove.started",
+            Self::ProveEnded(_) => "prove.ended",
             Self::Closed {} => "task.closed",
         }
     }
@@ -172,6 +196,8 @@ impl Event {
             | Self::LayerDiscarded {}
             | Self::ExecEnded { .. }
             | Self::FetchStarted(_)
+            | Self::ProveStarted { .. }
+            | Self::ProveEnded(_)
             | Self::Closed {} => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::kit::*;
 use fumehood_audit::{TaskLog, index_path, task_path};
-use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted};
+use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded};
 use std::fs;
 
 /// Every event there is.
@@ -56,6 +56,16 @@ pub(crate) fn all() -> Vec<Event> {
             count: 1,
             answered: true,
         }),
+        Event::ProveStarted { level: "container".into(), walls: "all".into(), quick: true },
+        Event::ProveEnded(ProveEnded {
+            held: 3,
+            breached: 1,
+            broken: 0,
+            not_applicable: 2,
+            failed: vec!["K12".into()],
+            policy_sha256: "00".into(),
+            report_sha256: "11".into(),
+        }),
         ended(),
         Event::Closed {},
     ]
@@ -93,6 +103,8 @@ fn every_name_stands_in_the_record() {
             "egress.denied",
             "egress.ended",
             "egress.name",
+            "prove.started",
+            "prove.ended",
             "exec.ended",
             "record.sealed",
             "task.closed",

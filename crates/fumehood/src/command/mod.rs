@@ -13,6 +13,7 @@ mod eval;
 mod fetch;
 mod net;
 mod network_arguments;
+mod prove;
 mod run;
 mod run_arguments;
 mod schema;
@@ -42,6 +43,7 @@ const COMMANDS: &[Command] = &[
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
+    ("prove", "Attack the walls of this installation, and say which hold", prove::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),
 ];
 

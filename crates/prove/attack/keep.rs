@@ -1,0 +1,232 @@
+//! What the self-test needs beside its probes: namespaces for a control, a guard that cleans up after a killed
+//! self-test, and a network in which every address is its own.
+
+use crate::call::{self, plain, sys};
+use crate::{numbers, say};
+use std::ffi::CString;
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+const USER: i64 = 0x1000_0000;
+const MOUNT: i64 = 0x0002_0000;
+const UTS: i64 = 0x0400_0000;
+const NET: i64 = 0x4000_0000;
+const IPC: i64 = 0x0800_0000;
+
+/// Before a step of the control: `bare` as the caller, with root in mounts and a host name of its own, so that the
+/// host stays whole; `capable` with every capability over namespaces of its own, network and memory too.
+pub(crate) fn open(how: &str) -> Result<(), i32> {
+    let root = plain(107, &[]) == Ok(0);
+    match (how, root) {
+        ("bare", false) => Ok(()),
+        ("bare", true) => {
+            plain(272, &[MOUNT | UTS])?;
+            private()
+        }
+        ("capable", true) => {
+            plain(272, &[MOUNT | UTS | NET | IPC])?;
+            private()
+        }
+        ("capable", false) => {
+            own_user(MOUNT | UTS | NET | IPC)?;
+            private()
+        }
+        _ => Err(22),
+    }
+}
+
+/// Becomes a command on a host that lets nobody make a user namespace.
+pub(crate) fn closed(command: &[&str]) -> std::process::ExitCode {
+    let done = own_user(MOUNT).and_then(|()| {
+        std::fs::write("/proc/sys/user/max_user_namespaces", "0").map_err(|error| error.raw_os_error().unwrap_or(5))
+    });
+    let error = match done {
+        Ok(()) => call::execute(command),
+        Err(error) => error,
+    };
+    say(&format!("no command: {}", numbers::name(error)));
+    std::process::ExitCode::FAILURE
+}
+
+/// Nothing that is mounted here is seen elsewhere.
+fn private() -> Result<(), i32> {
+    let (none, root) = (CString::default(), CString::new("/").unwrap_or_default());
+    sys(165, [(&none).into(), (&root).into(), 0.into(), 0x4_4000.into(), 0.into()]).map(drop)
+}
+
+/// A user namespace in which this user is itself, and others beside it.
+fn own_user(more: i64) -> Result<(), i32> {
+    let (uid, gid) = (plain(107, &[])?, plain(108, &[])?);
+    plain(272, &[USER | more])?;
+    let write = |file: &str, text: String| {
+        std::fs::write(format!("/proc/self/{file}"), text).map_err(|error| error.raw_os_error().unwrap_or(5))
+    };
+    write("uid_map", format!("{uid} {uid} 1"))?;
+    write("setgroups", "deny".to_owned())?;
+    write("gid_map", format!("{gid} {gid} 1"))
+}
+
+/// Waits until standard input ends, which it does with whoever holds its other end; then asks the process group
+/// that this process leads to end, and removes the folder.
+pub(crate) fn guard(folder: &str) -> std::process::ExitCode {
+    let _ = plain(109, &[0, 0]);
+    for signal in [1, 2, 15] {
+        call::ignore(signal);
+    }
+    say("guarding");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    let group = plain(39, &[]).unwrap_or(0);
+    let _ = plain(62, &[-group, 15]);
+    let end = Instant::now() + Duration::from_secs(10);
+    // A run that was asked to end takes a moment, and its reaper another.
+    while Instant::now() < end && (others(group) || std::fs::symlink_metadata(folder).is_ok()) {
+        if !others(group) {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = std::fs::remove_dir_all(folder);
+    std::process::ExitCode::SUCCESS
+}
+
+/// Whether anybody else is left in the group.
+fn others(group: i64) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|process| process.file_name().to_str()?.parse::<i64>().ok()).any(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let (state, own) = (fields.next(), fields.nth(1));
+        pid != group && state != Some("Z") && own.and_then(|own| own.parse().ok()) == Some(group)
+    })
+}
+
+/// Becomes a command that has a file open which it was not given.
+pub(crate) fn with_stray(file: &str, command: &[&str]) -> std::process::ExitCode {
+    for number in [7, 9] {
+        if let Ok(opened) = crate::doors::open(file, 2) {
+            let _ = plain(33, &[opened, number]);
+        }
+    }
+    say(&format!("no command: {}", numbers::name(call::execute(command))));
+    std::process::ExitCode::FAILURE
+}
+
+/// Becomes a command whose session keyring holds a value.
+pub(crate) fn with_key(name: &str, value: &str, command: &[&str]) -> std::process::ExitCode {
+    let text = |word: &str| CString::new(word).unwrap_or_default();
+    let (kind, name, content) = (text("user"), text(name), text(value));
+    // A session keyring of its own, so that the caller's stays as it is.
+    let _ = plain(250, &[1, 0]);
+    let length = i64::try_from(value.len()).unwrap_or(0);
+    let _ = sys(248, [(&kind).into(), (&name).into(), (&content).into(), length.into(), (-3).into()]);
+    say(&format!("no command: {}", numbers::name(call::execute(command))));
+    std::process::ExitCode::FAILURE
+}
+
+/// Runs a command in a network of its own in which every address is local, and writes a line to `log` for
+/// each first packet that is seen there. Its code becomes ours.
+pub(crate) fn range(log: &str, folder: &str, command: &[&str]) -> std::process::ExitCode {
+    let code = |code: i32| std::process::ExitCode::from(u8::try_from(code).unwrap_or(1));
+    let watcher = match network(folder) {
+        Ok(watcher) => watcher,
+        Err((step, error)) => {
+            say(&format!("no network: {step}: {}", numbers::name(error)));
+            return code(3);
+        }
+    };
+    let Ok(mut file) = std::fs::File::create(log) else { return code(3) };
+    let child = match call::fork() {
+        Ok(0) => {
+            let _ = plain(157, &[1, 15, 0, 0, 0]);
+            call::execute(command);
+            call::exit(127);
+        }
+        Ok(child) => child,
+        Err(_) => return code(3),
+    };
+    // This one watches until the other is gone, and a little longer.
+    let _ = plain(157, &[1, 15, 0, 0, 0]);
+    let mut ended = None;
+    let mut quiet = 0;
+    let mut packet = [0_u8; 256];
+    loop {
+        let mut poll = [watcher as u64 & 0xffff_ffff | 1 << 32];
+        let _ = sys(7, [(&mut poll).into(), 1.into(), 20.into()]);
+        let mut seen = false;
+        // MSG_DONTWAIT.
+        while let Ok(length) = sys(45, [watcher.into(), (&mut packet).into(), 256.into(), 0x40.into(), 0.into(), 0.into()]) {
+            seen = true;
+            let length = usize::try_from(length).unwrap_or(0).min(256);
+            if let Some(line) = crate::wire::packet(&packet[..length]) {
+                let _ = file.write_all(format!("{line}\n").as_bytes());
+            }
+        }
+        if ended.is_none() {
+            let mut status = [0_i32];
+            // WNOHANG.
+            if sys(61, [child.into(), (&mut status).into(), 1.into(), 0.into()]) == Ok(i64::from(child)) {
+                ended = Some(status[0] >> 8 & 0xff);
+            }
+        }
+        if let Some(ended) = ended {
+            quiet = if seen { 0 } else { quiet + 1 };
+            if quiet > 2 {
+                return code(ended);
+            }
+        }
+    }
+}
+
+/// The namespaces, their routes, the name server's address, and the socket that sees all of it.
+fn network(folder: &str) -> Result<i64, (&'static str, i32)> {
+    if plain(107, &[]) == Ok(0) {
+        plain(272, &[NET | MOUNT]).map_err(|error| ("make the namespaces", error))?;
+    } else {
+        own_user(NET | MOUNT).map_err(|error| ("make the namespaces", error))?;
+    }
+    private().map_err(|error| ("keep mounts apart", error))?;
+    let text = |word: &str| CString::new(word).unwrap_or_default();
+    for name in ["resolv.conf", "hosts"] {
+        let (from, to) = (text(&format!("{folder}/{name}")), text(&format!("/etc/{name}")));
+        sys(165, [(&from).into(), (&to).into(), 0.into(), 0x1000.into(), 0.into()])
+            .map_err(|error| ("put a file into /etc", error))?;
+    }
+    routes().map_err(|error| ("make every address local", error))?;
+    // A packet socket for every protocol: SOCK_DGRAM, so that packets begin with their IP header.
+    plain(41, &[17, 2, i64::from(3_u16.to_be())]).map_err(|error| ("watch packets", error))
+}
+
+/// Loopback up, and both internets routed to it as addresses of its own.
+fn routes() -> Result<(), i32> {
+    let netlink = plain(41, &[16, 3, 0])?;
+    let ask = |kind: u16, flags: u16, body: &[u8]| -> Result<(), i32> {
+        let mut message = Vec::new();
+        let length = u32::try_from(16 + body.len()).unwrap_or(0);
+        message.extend(length.to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend((flags | 5).to_ne_bytes());
+        message.extend(1_u32.to_ne_bytes());
+        message.extend(0_u32.to_ne_bytes());
+        message.extend(body);
+        let size = i64::try_from(message.len()).unwrap_or(0);
+        sys(44, [netlink.into(), message.as_mut_slice().into(), size.into(), 0.into(), 0.into(), 0.into()])?;
+        let mut answer = [0_u8; 4096];
+        sys(45, [netlink.into(), (&mut answer).into(), 4096.into(), 0.into(), 0.into(), 0.into()])?;
+        match i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]) {
+            0 => Ok(()),
+            error => Err(-error),
+        }
+    };
+    let mut up = [0_u8; 16];
+    up[4] = 1;
+    up[8] = 1;
+    up[12] = 1;
+    ask(16, 0, &up)?;
+    for family in [2_u8, 10] {
+        // Table `local`, protocol `static`, scope `host`, kind `local`; then the interface.
+        let mut body = vec![family, 0, 0, 0, 255, 4, 254, 2, 0, 0, 0, 0];
+        body.extend([8, 0, 4, 0, 1, 0, 0, 0]);
+        ask(24, 0x600, &body)?;
+    }
+    Ok(())
+}
