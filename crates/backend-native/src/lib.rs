@@ -12,6 +12,7 @@ pub mod control;
 mod etc;
 mod gateway;
 mod identity;
+mod image;
 pub mod init_image;
 mod instance;
 mod launch;

@@ -9,6 +9,7 @@ mod diff;
 mod discard;
 mod doctor;
 mod fetch;
+mod image;
 mod net;
 mod network_arguments;
 mod run;
@@ -16,6 +17,7 @@ mod run_arguments;
 mod schema;
 mod trust;
 
+pub(crate) use image::Failure;
 pub(crate) use network_arguments::NetworkArguments;
 pub(crate) use run_arguments::RunArguments;
 
@@ -27,7 +29,7 @@ use std::process::ExitCode;
 /// A command: its name, its line in the help, and what it does with the words after its name.
 type Command = (&'static str, &'static str, fn(Vec<OsString>) -> ExitCode);
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 12] = [
     ("run", "Run a command in a sandbox", run::main),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
@@ -37,6 +39,7 @@ const COMMANDS: [Command; 11] = [
     ("choose", "Say which level of isolation a run needs", choose::main),
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
+    ("image", "Pull, list and remove images for `run --image`", image::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),
 ];
