@@ -19,6 +19,7 @@ fuzz_target!(|text: &str| -> Corpus {
         timeout: Some(Duration::from_secs(60)),
         output_bytes: 10 << 20,
         presets: Default::default(),
+        images: Default::default(),
     };
     let located = match file::read(text, folder, &defaults) {
         Ok(located) => located,

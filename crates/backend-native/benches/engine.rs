@@ -173,6 +173,7 @@ fn envelope() -> Envelope {
         timeout: Some(Duration::from_secs(60)),
         output_bytes: 1 << 20,
         presets: std::collections::BTreeMap::new(),
+        images: std::collections::BTreeMap::new(),
     };
     Envelope::check(&EnvelopeSpec::default(), &defaults).expect("the empty envelope")
 }

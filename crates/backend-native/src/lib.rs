@@ -16,6 +16,7 @@ mod enforcement;
 mod etc;
 mod gateway;
 mod identity;
+mod image;
 pub mod init_image;
 mod instance;
 mod launch;

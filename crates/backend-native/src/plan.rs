@@ -179,7 +179,7 @@ impl Sources {
             _ if plan.bare.is_some() => None,
             Root::HostSystem => Some(etc::System::Host),
             // Without a network it needs nobody to ask for names.
-            Root::Directory(_) => resolver.map(|_| etc::System::Image),
+            Root::Directory(_) | Root::Image(_) => resolver.map(|_| etc::System::Image),
         };
         let (uid, home) = (envelope.privilege().uid, plan.placement.home_at.as_path());
         let made = system

@@ -12,9 +12,10 @@
 
 use crate::Bare;
 use crate::identity::Identity;
+use crate::image::Kind;
 use crate::plan::{NativePlan, Sources};
 use fumehood_backend::Placement;
-use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
+use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::launch::{Attributes, Op, Program, Root as NewRoot};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -110,21 +111,23 @@ impl<'a> RootBuilder<'a> {
 
     /// The system folders, in whichever of the two shapes hosts have: links into `/usr`, or folders.
     fn system(&mut self, etc: Option<&Path>) {
-        let image = match self.envelope.filesystem().root.clone() {
-            Root::HostSystem => {
+        let image = self.envelope.filesystem().root.folder().map(Path::to_owned);
+        match &image {
+            None => {
                 if let Some(etc) = etc {
                     self.bind("show /etc", etc, "etc", READ_ONLY);
                 }
-                None
             }
-            Root::Directory(image) => {
-                self.bind_within("show the image's /etc", &image, "etc");
+            Some(image) => {
+                // One program alone needs none.
+                if std::fs::symlink_metadata(image.join("etc")).is_ok() {
+                    self.bind_within("show the image's /etc", image, "etc");
+                }
                 if let Some(over) = etc {
                     self.lay_over("name the resolver", over, "etc");
                 }
-                Some(image)
             }
-        };
+        }
         let base = image.clone().unwrap_or_else(|| Path::new("/").to_path_buf());
         for name in ["usr", "opt"] {
             match &image {
@@ -146,6 +149,23 @@ impl<'a> RootBuilder<'a> {
                 );
             } else if path.is_dir() {
                 self.bind_within("show the system folders", &base, name);
+            }
+        }
+        if let Some(image) = image {
+            self.rest_of_image(&image);
+        }
+    }
+
+    /// What else an image has: its application, its data. What the sandbox makes for itself is not the image's.
+    fn rest_of_image(&mut self, image: &Path) {
+        for (name, kind) in crate::image::rest(image, &self.placement.home_at) {
+            match kind {
+                Kind::Shown => self.bind_within("show the image", image, &name),
+                Kind::Empty => self.folder(&name, 0o755),
+                Kind::Link(target) => {
+                    let (to, path) = (c_path(&target), c_string(&name));
+                    self.step("show the image", Op::Symlink { to, path });
+                }
             }
         }
     }

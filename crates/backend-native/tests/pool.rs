@@ -88,6 +88,7 @@ mod tests {
             timeout: Some(LIMIT),
             output_bytes: 1 << 20,
             presets: std::collections::BTreeMap::new(),
+            images: std::collections::BTreeMap::new(),
         }
     }
 

@@ -80,6 +80,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
         timeout: Some(Duration::from_secs(10)),
         output_bytes: 1 << 20,
         presets: std::collections::BTreeMap::new(),
+        images: std::collections::BTreeMap::new(),
     };
     let envelope = Envelope::check(&spec, &defaults)
         .map_err(|flaws| Refusal::flaws(&flaws, |flaw| flaw.field.to_owned()))?;

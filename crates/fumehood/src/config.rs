@@ -6,7 +6,7 @@
 use crate::command::RunArguments;
 use crate::host;
 use crate::refusal::Refusal;
-use crate::spec;
+use crate::{images, spec};
 use fumehood_model::envelope::file::{FileFlaw, Located, parse, read as read_whole};
 use fumehood_model::envelope::{
     Defaults, Envelope, EnvelopeSpec, LayerError, Layered, found_file, named_file,
@@ -72,12 +72,14 @@ pub(crate) fn settle(
     };
     let name = shown(&file.to_string_lossy());
     let folder = file.parent().unwrap_or(Path::new("/"));
-    let with_presets = if text.contains("presets") && defaults.presets.is_empty() {
-        Some(Defaults { presets: host::presets(defaults.home.as_deref())?, ..defaults.clone() })
-    } else {
-        None
-    };
-    let defaults = with_presets.as_ref().unwrap_or(defaults);
+    let mut read_more = defaults.clone();
+    if text.contains("presets") && defaults.presets.is_empty() {
+        read_more.presets = host::presets(defaults.home.as_deref())?;
+    }
+    if text.contains("image") && defaults.images.is_empty() {
+        read_more.images = images::all(defaults.state.as_deref())?;
+    }
+    let defaults = &read_more;
     let located = read_whole(&text, folder, defaults).map_err(|flaws| in_file(&name, &flaws))?;
     let layered = match standing {
         Standing::Named | Standing::Trusted => named_file(flags, &located, defaults),

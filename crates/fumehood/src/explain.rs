@@ -151,6 +151,7 @@ fn file_facts(envelope: &Envelope) -> Vec<String> {
     let files = envelope.filesystem();
     let mut facts = vec![match &files.root {
         Root::HostSystem => "root: the host's system folders, read-only".to_owned(),
+        Root::Image(image) => format!("root: image `{}`, {}, read-only", image.name, image.digest),
         Root::Directory(folder) => format!("root: `{}`, read-only", folder.display()),
     }];
     facts.push(match &files.workspace {

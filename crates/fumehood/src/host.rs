@@ -100,6 +100,7 @@ pub(crate) fn defaults(args: &RunArguments, terminals: Terminals, places: &Place
         timeout,
         output_bytes: if args.json { CAPTURED_OUTPUT_BYTES } else { STREAMED_OUTPUT_BYTES },
         presets: BTreeMap::new(),
+        images: BTreeMap::new(),
     }
 }
 

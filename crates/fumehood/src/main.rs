@@ -14,6 +14,7 @@ mod command;
 mod config;
 mod explain;
 mod host;
+mod images;
 #[cfg(feature = "wasm")]
 mod interpreters;
 mod layers;

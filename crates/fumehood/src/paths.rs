@@ -49,6 +49,7 @@ pub(crate) fn check(envelope: &Envelope, defaults: &Defaults) -> Result<(), Refu
         ..defaults.clone()
     };
     let mut look = Look { defaults: [defaults, &followed], wrong: Vec::new() };
+    // An image of the store is where we put it.
     if let Root::Directory(path) = &files.root {
         look.at(Named { flag: "--image", path, wanted: Wanted::Folder, used: HostUse::Shown });
     }
@@ -266,6 +267,7 @@ mod tests {
             timeout: None,
             output_bytes: 1 << 20,
             presets: std::collections::BTreeMap::new(),
+            images: std::collections::BTreeMap::new(),
         }
     }
 

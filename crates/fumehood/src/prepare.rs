@@ -5,16 +5,17 @@ use crate::command::RunArguments;
 use crate::config::{self, Spoken};
 use crate::host::{self, Places, Terminals};
 use crate::refusal::Refusal;
-use crate::{backends, paths, spec};
+use crate::{backends, images, paths, spec};
 use fumehood_backend::Backend;
 use fumehood_model::ending::Ending;
-use fumehood_model::envelope::{Envelope, Root};
+use fumehood_model::envelope::Envelope;
 use fumehood_model::exec::ExecRequest;
+use fumehood_model::image::is_folder;
 use fumehood_model::level::{Blast, Choice, Level, Question, Reason, Stake, TRIFECTA, Trust};
 use fumehood_runtime::environment;
 use fumehood_runtime::run::{OutputMode, RunRequest};
 use fumehood_runtime::toolchains::{Host, Resolution, Toolchains, Views, resolve};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// The working directory inside, and where the workspace is seen.
@@ -44,6 +45,9 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let mut defaults = host::defaults(args, terminals, &places);
     if !args.network.presets.is_empty() {
         defaults.presets = host::presets(places.home.as_deref())?;
+    }
+    if args.image.as_deref().and_then(OsStr::to_str).is_some_and(|text| !is_folder(text)) {
+        defaults.images = images::all(places.state.as_deref())?;
     }
     let Spoken { layered, note } = config::settle(&flags, args, &defaults)?;
     let (trust, blast) =
@@ -219,13 +223,9 @@ fn level_note(choice: &Choice, question: &Question, terminals: Terminals) -> Opt
 fn views(envelope: &Envelope) -> Views {
     let files = envelope.filesystem();
     let mut shown: Vec<(PathBuf, PathBuf)> = Vec::new();
-    let image = match &files.root {
-        Root::Directory(folder) => {
-            shown.push((folder.clone(), PathBuf::from("/")));
-            true
-        }
-        Root::HostSystem => false,
-    };
+    let image = files.root.folder();
+    shown.extend(image.map(|folder| (folder.to_owned(), PathBuf::from("/"))));
+    let image = image.is_some();
     shown
         .extend(files.workspace.iter().map(|workspace| (workspace.source.clone(), PathBuf::from(WORKSPACE))));
     shown.extend(files.mounts.iter().map(|mount| (mount.source.clone(), mount.at.clone())));

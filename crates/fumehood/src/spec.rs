@@ -49,7 +49,9 @@ fn files(spec: &mut EnvelopeSpec, args: &RunArguments, cwd: &Path) -> Result<(),
         files.workspace_mode = mode;
     }
     if let Some(image) = &args.image {
-        files.image = Some(rooted("--image", text("--image", image)?, cwd)?);
+        let written = text("--image", image)?;
+        let folder = fumehood_model::image::is_folder(written);
+        files.image = Some(if folder { rooted("--image", written, cwd)? } else { written.to_owned() });
     }
     if let Some(out) = &args.out {
         files.output = Some(rooted("--out", text("--out", out)?, cwd)?);

@@ -16,6 +16,7 @@ pub mod envelope;
 pub mod event;
 pub mod exec;
 pub mod id;
+pub mod image;
 pub mod level;
 pub mod quantity;
 pub mod report;

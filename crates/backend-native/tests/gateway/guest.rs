@@ -289,6 +289,7 @@ fn envelope(spec: &EnvelopeSpec) -> Envelope {
         timeout: Some(Duration::from_secs(60)),
         output_bytes: 1 << 20,
         presets: std::collections::BTreeMap::new(),
+        images: std::collections::BTreeMap::new(),
     };
     Envelope::check(spec, &defaults).unwrap()
 }

@@ -11,6 +11,7 @@ mod doctor;
 #[cfg(feature = "wasm")]
 mod eval;
 mod fetch;
+mod image;
 mod net;
 mod network_arguments;
 mod prove;
@@ -19,6 +20,7 @@ mod run_arguments;
 mod schema;
 mod trust;
 
+pub(crate) use image::Failure;
 pub(crate) use network_arguments::NetworkArguments;
 pub(crate) use run_arguments::RunArguments;
 
@@ -42,6 +44,7 @@ const COMMANDS: &[Command] = &[
     ("choose", "Say which level of isolation a run needs", choose::main),
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
+    ("image", "Pull, list and remove images for `run --image`", image::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("prove", "Attack the walls of this installation, and say which hold", prove::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),

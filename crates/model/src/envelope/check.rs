@@ -4,6 +4,7 @@ use super::{
     Cleanup, Envelope, EnvelopeSpec, Privilege, Resources, Syscalls, Variable, check_files, check_network,
 };
 use crate::egress::RuleFlaw;
+use crate::image::ImageRoot;
 use crate::quantity::{self, QuantityError, show_bytes, show_cpus, show_duration};
 use crate::text::shown;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +58,8 @@ pub struct Defaults {
     pub output_bytes: u64,
     /// What each preset of rules means here.
     pub presets: BTreeMap<String, Preset>,
+    /// The images of the store, by their whole names, and each also by `@` and its digest.
+    pub images: BTreeMap<String, ImageRoot>,
 }
 
 /// Rules by name, as a tool's configuration on this host makes them.
@@ -126,6 +129,14 @@ impl Defaults {
             presets: BTreeMap::from([(
                 "npm".to_owned(),
                 Preset { rules: vec!["registry.example.com".to_owned()], resolutions: Vec::new() },
+            )]),
+            images: BTreeMap::from([(
+                "docker.io/library/tool:1".to_owned(),
+                ImageRoot {
+                    name: "docker.io/library/tool:1".to_owned(),
+                    digest: format!("sha256:{}", "a".repeat(64)),
+                    folder: PathBuf::from("/store/roots/a"),
+                },
             )]),
         }
     }

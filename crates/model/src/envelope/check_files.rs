@@ -5,6 +5,7 @@ use super::{
     Access, Cache, Defaults, Filesystem, FilesystemSpec, Flaw, HostUse, Input, Mount, Root, Workspace,
     WorkspaceMode,
 };
+use crate::image::{self, ImageRoot, Reference, Version};
 use crate::text::shown;
 use std::path::{Path, PathBuf};
 
@@ -29,9 +30,9 @@ pub(super) fn filesystem(
     let mut one = |field, text: &Option<String>, used| {
         named(field, paths::source(text.as_deref()?, used, defaults), flaws)
     };
-    let root = one("filesystem.image", &spec.image, HostUse::Shown);
     let source = one("filesystem.workspace", &spec.workspace, HostUse::Workspace(mode));
     let output = one("filesystem.output", &spec.output, HostUse::Output);
+    let root = root(spec.image.as_deref(), defaults, flaws);
     let workspace = source.map(|source| Workspace { source, mode });
     let mounts = mounts(spec, defaults, flaws);
     let inputs = inputs(spec, defaults, flaws);
@@ -41,7 +42,7 @@ pub(super) fn filesystem(
     inputs_can_land(&inputs, &mounts, workspace.as_ref(), flaws);
     one_thing_a_place(&gather(&mounts, &inputs, &caches), flaws);
     (flaws.len() == before).then(|| Filesystem {
-        root: root.map_or(Root::HostSystem, Root::Directory),
+        root: root.unwrap_or(Root::HostSystem),
         workspace,
         mounts: mounts.into_iter().map(|(_, mount)| mount).collect(),
         inputs: inputs.into_iter().map(|(_, input)| input).collect(),
@@ -66,6 +67,35 @@ fn listed<T>(
     read.map(|value| (entry, value))
         .map_err(|PathFlaw { what, remedy }| flaws.push(Flaw::new(field, what, remedy).at(entry)))
         .ok()
+}
+
+/// A folder, or the name of an image that is in the store.
+fn root(written: Option<&str>, defaults: &Defaults, flaws: &mut Vec<Flaw>) -> Option<Root> {
+    const FIELD: &str = "filesystem.image";
+    let text = written?;
+    if image::is_folder(text) {
+        return named(FIELD, paths::source(text, HostUse::Shown, defaults), flaws).map(Root::Directory);
+    }
+    named(FIELD, stored(text, defaults), flaws).map(Root::Image)
+}
+
+fn stored(text: &str, defaults: &Defaults) -> Result<ImageRoot, PathFlaw> {
+    let name = Reference::parse(text).map_err(|flaw| PathFlaw {
+        what: format!("`{}` names no image: {flaw}", shown(text)),
+        remedy: "write `NAME:TAG`, as in `python:3.12`; a folder begins with `./` or `/`".to_owned(),
+    })?;
+    let by_digest = match name.version() {
+        Version::Digest(digest) => defaults.images.get(&format!("@{digest}")),
+        Version::Tag(_) => None,
+    };
+    let found = defaults.images.get(&name.to_string()).or(by_digest).ok_or_else(|| PathFlaw {
+        what: format!("there is no image `{}` in the store", shown(&name.short())),
+        remedy: format!(
+            "`fumehood image pull {0}` brings it, or `--pull`; a folder is written `./{0}`",
+            shown(text)
+        ),
+    })?;
+    Ok(ImageRoot { name: name.to_string(), ..found.clone() })
 }
 
 fn mounts(spec: &FilesystemSpec, defaults: &Defaults, flaws: &mut Vec<Flaw>) -> Vec<(usize, Mount)> {

@@ -1,11 +1,12 @@
 //! The checked form of each clause.
 
 use crate::egress::{Egress, Publish};
+use crate::image::ImageRoot;
 use schemars::JsonSchema;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What the sandbox may see of files.
@@ -34,6 +35,8 @@ pub enum Root {
     HostSystem,
     /// An unpacked root directory, read-only.
     Directory(PathBuf),
+    /// An image of the store, unpacked and read-only.
+    Image(ImageRoot),
 }
 
 /// The project folder, seen at `/workspace`.
@@ -140,6 +143,19 @@ pub enum Variable {
     Copy(String),
     /// Given with its value.
     Set(String, String),
+}
+
+// === impl Root ===
+
+impl Root {
+    /// The folder on the host that `/` is made of, unless it is the host's own system.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::HostSystem => None,
+            Self::Directory(folder) => Some(folder),
+            Self::Image(image) => Some(&image.folder),
+        }
+    }
 }
 
 // === impl Variable ===

@@ -9,6 +9,7 @@ use super::{
     CleanupSpec, CredentialsSpec, Defaults, Envelope, EnvelopeSpec, FilesystemSpec, Flaw, NetworkSpec,
     PrivilegeSpec, ResourcesSpec,
 };
+use crate::image;
 use crate::level::{Blast, Trust, required};
 use std::path::Path;
 
@@ -39,7 +40,9 @@ impl EnvelopeSpec {
     #[must_use]
     pub fn rebased(mut self, folder: &Path) -> Self {
         let files = &mut self.filesystem;
-        for path in [&mut files.image, &mut files.workspace, &mut files.output].into_iter().flatten() {
+        // The name of an image is the same everywhere.
+        let root = files.image.as_mut().filter(|text| image::is_folder(text));
+        for path in root.into_iter().chain(files.workspace.as_mut()).chain(files.output.as_mut()) {
             *path = paths::rebase(path, folder);
         }
         for entry in &mut files.read_only {

@@ -105,6 +105,13 @@ fn widen_filesystem(parent: &Filesystem, child: &Filesystem, found: &mut Vec<Wid
     if parent.root != *root {
         let what = match root {
             Root::HostSystem => "the host's system folders are not what the parent stands on".to_owned(),
+            Root::Image(image) => {
+                format!(
+                    "the image `{}` ({}) is another root than the parent's",
+                    shown(&image.name),
+                    image.digest
+                )
+            }
             Root::Directory(image) => format!("the root `{}` is another than the parent's", text(image)),
         };
         add("filesystem.image", what);

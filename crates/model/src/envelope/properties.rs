@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::enforcement::Clause;
+use crate::image::ImageRoot;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -16,8 +17,12 @@ fn mode() -> impl Strategy<Value = WorkspaceMode> + Clone {
 
 fn filesystem() -> impl Strategy<Value = Filesystem> + Clone {
     let path = |text: &str| PathBuf::from(text);
-    let root =
-        select(vec![Root::HostSystem, Root::Directory(path("/img/a")), Root::Directory(path("/img/b"))]);
+    let image = |hex: &str| {
+        let digest = format!("sha256:{}", hex.repeat(64));
+        Root::Image(ImageRoot { name: "docker.io/library/x:1".to_owned(), digest, folder: path("/store/x") })
+    };
+    let folders = [Root::Directory(path("/img/a")), Root::Directory(path("/img/b"))];
+    let root = select([vec![Root::HostSystem, image("a"), image("b")], folders.to_vec()].concat());
     let workspace = option::of(
         (select(vec![path("/w/a"), path("/w/b")]), mode())
             .prop_map(|(source, mode)| Workspace { source, mode }),

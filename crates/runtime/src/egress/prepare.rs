@@ -9,7 +9,6 @@ use fumehood_egress::Config;
 use fumehood_egress::tls::{Ca, Servers, trust};
 use fumehood_model::egress::Rule;
 use fumehood_model::ending::Ending;
-use fumehood_model::envelope::Root;
 use fumehood_model::id::TaskId;
 use fumehood_sys::dirfd::DirHandle;
 use std::ffi::OsString;
@@ -73,10 +72,7 @@ pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Pr
 
 /// The files that make programs believe `ca` in addition to what they believe, and their variables.
 fn believe(ca: &Ca, request: &mut RunRequest) -> Vec<MadeFile> {
-    let root = match &request.envelope.filesystem().root {
-        Root::HostSystem => PathBuf::from("/"),
-        Root::Directory(image) => image.clone(),
-    };
+    let root = request.envelope.filesystem().root.folder().unwrap_or(Path::new("/")).to_owned();
     let file = |at: &str, content: Vec<u8>, covers: Vec<PathBuf>| MadeFile {
         at: PathBuf::from(at),
         content: content.into(),

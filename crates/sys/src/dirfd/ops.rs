@@ -88,6 +88,14 @@ impl DirHandle {
         done(unsafe { libc::symlinkat(target.as_ptr(), self.raw(), name.as_ptr()) })
     }
 
+    /// Gives what `name` is the name `new_name` in `to` as well. Of a link, the link.
+    pub fn hard_link(&self, name: &OsStr, to: &Self, new_name: &OsStr) -> io::Result<()> {
+        let (name, new_name) = (leaf(name)?, leaf(new_name)?);
+        // SAFETY: both descriptors are held by the borrowed handles; both names are NUL-terminated and outlive
+        // the call. Without a flag the last component is not followed.
+        done(unsafe { libc::linkat(self.raw(), name.as_ptr(), to.raw(), new_name.as_ptr(), 0) })
+    }
+
     /// What the link `name` holds.
     pub fn read_link(&self, name: &OsStr) -> io::Result<OsString> {
         let name = leaf(name)?;

@@ -84,11 +84,11 @@ pub(super) fn bind(
 
 /// A read-only view of a folder of the tree at `root`, whose links do not lead out of that tree.
 pub(super) fn bind_within(root: &CStr, source: &CStr, target: &CStr, attributes: Attributes) -> Result<()> {
-    let folder = node::open_folder_in(root, source)?;
+    let found = node::open_within(root, source)?;
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE;
     // SAFETY: the descriptor is open; the path is empty.
-    let tree = unsafe { syscall(libc::SYS_open_tree, [fd(folder), ptr(EMPTY), flags, 0, 0, 0]) };
-    raw::close(folder);
+    let tree = unsafe { syscall(libc::SYS_open_tree, [fd(found), ptr(EMPTY), flags, 0, 0, 0]) };
+    raw::close(found);
     finish_bind(tree.map(raw::to_fd)?, target, attributes, None)
 }
 

@@ -167,12 +167,12 @@ fn open_parent(path: &CStr) -> Result<(RawFd, &CStr)> {
     Ok((look_beneath(above, libc::O_PATH | libc::O_DIRECTORY)?, name))
 }
 
-/// A folder of the tree at `root`, where links lead as they would if that tree were the whole system.
-pub(super) fn open_folder_in(root: &CStr, path: &CStr) -> Result<RawFd> {
+/// A file or folder of the tree at `root`, where links lead as they would if that tree were the whole system.
+pub(super) fn open_within(root: &CStr, path: &CStr) -> Result<RawFd> {
     let root = raw::open(CWD, root, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC, 0)?;
-    let folder = open_in(root, path, (libc::O_PATH | libc::O_DIRECTORY, 0), 0);
+    let found = open_in(root, path, (libc::O_PATH, 0), 0);
     raw::close(root);
-    folder
+    found
 }
 
 fn chown(dir: RawFd, path: &CStr, owner: Owner, flags: usize) -> Result<()> {
