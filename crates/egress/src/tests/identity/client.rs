@@ -60,10 +60,7 @@ pub(super) async fn perform(
         if introduced(&mut client, tuple).await? { speak(client, inside, tuple).await } else { Some(None) }
     });
     let leaf = said.await.unwrap_or_else(|_| panic!("no end: {tuple:?}"));
-    timeout(LIMIT, served)
-        .await
-        .unwrap_or_else(|_| panic!("it is still served: {tuple:?}"))
-        .unwrap();
+    timeout(LIMIT, served).await.unwrap_or_else(|_| panic!("it is still served: {tuple:?}")).unwrap();
     leaf.flatten()
 }
 
