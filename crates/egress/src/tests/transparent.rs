@@ -415,7 +415,7 @@ fn the_state_of_a_connection_is_small() {
         async |lab| {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let stream = TcpStream::connect(address).await.unwrap();
             let dialled = lab.entrance.clone().dialled(stream, address);
             let bytes = size_of_val(&dialled);
             println!("any: {bytes} bytes");
