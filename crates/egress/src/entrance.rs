@@ -42,13 +42,15 @@ pub(crate) struct Entrance<R, P> {
     pub(crate) gate: Gate<R>,
     pub(crate) protocols: Rc<P>,
     pipes: Rc<Pipes>,
+    /// How long a client may take that might wait for its server to speak first.
+    pub(crate) grace: Duration,
 }
 
 // === impl Entrance ===
 
 impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
     pub(crate) fn new(gate: Gate<R>, protocols: Rc<P>) -> Self {
-        Self { gate, protocols, pipes: Rc::default() }
+        Self { gate, protocols, pipes: Rc::default(), grace: GRACE }
     }
 
     /// A connection that was dialled as if nothing were in between.
@@ -93,7 +95,7 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
     pub(crate) async fn speak(&self, mut inbound: Inbound, opening: Opening) {
         let Some(place) = inbound.place.clone() else { return };
         // Where TLS has to be opened nothing may pass unread for having come late.
-        let patience = if opening.tcp && !opening.open_tls { GRACE } else { PATIENCE };
+        let patience = if opening.tcp && !opening.open_tls { self.grace } else { PATIENCE };
         let first = Box::pin(timeout(patience, read_first(&inbound.stream, &mut inbound.first)));
         let first = match first.await {
             Ok(Ok(first)) => first,
@@ -252,7 +254,12 @@ impl<R: Recorder, P: Protocols<Gate<R>>> Entrance<R, P> {
 
 impl<R, P> Clone for Entrance<R, P> {
     fn clone(&self) -> Self {
-        Self { gate: self.gate.clone(), protocols: Rc::clone(&self.protocols), pipes: Rc::clone(&self.pipes) }
+        Self {
+            gate: self.gate.clone(),
+            protocols: Rc::clone(&self.protocols),
+            pipes: Rc::clone(&self.pipes),
+            grace: self.grace,
+        }
     }
 }
 

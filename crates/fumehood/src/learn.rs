@@ -55,12 +55,12 @@ pub(crate) fn write(file: &Path, learned: &Learned) -> Result<usize, Refusal> {
 impl Learned {
     /// One more that was allowed.
     pub(crate) fn see(&mut self, allowed: &EgressAllowed) {
-        match self.places.get_mut(&allowed.to) {
-            Some(times) => *times += 1,
-            None if self.places.len() < MOST_PLACES => {
-                self.places.insert(allowed.to.clone(), 1);
-            }
-            None => self.left_out += 1,
+        if let Some(times) = self.places.get_mut(&allowed.to) {
+            *times += 1;
+        } else if self.places.len() < MOST_PLACES {
+            self.places.insert(allowed.to.clone(), 1);
+        } else {
+            self.left_out += 1;
         }
     }
 }

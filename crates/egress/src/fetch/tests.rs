@@ -46,7 +46,7 @@ fn job(url: &str) -> Job {
         method: Method::Get,
         most_bytes: 1000,
         most_redirects: 3,
-        time: Duration::from_secs(5),
+        time: Duration::from_secs(60),
     }
 }
 

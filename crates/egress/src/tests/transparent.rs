@@ -406,3 +406,20 @@ fn an_upstream_proxy_is_asked_and_told_only_what_is_not_internal() {
         assert_eq!(hear(&mut named, told.len()).await, told);
     });
 }
+
+/// The same before it is known what is spoken: what the task of every connection begins with.
+#[test]
+fn the_state_of_a_connection_is_small() {
+    Lab::with(
+        |_| {},
+        async |lab| {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let stream = TcpStream::connect(address).await.unwrap();
+            let dialled = lab.entrance.clone().dialled(stream, address);
+            let bytes = size_of_val(&dialled);
+            println!("any: {bytes} bytes");
+            assert!(bytes <= 2 << 10, "{bytes}");
+        },
+    );
+}

@@ -59,7 +59,7 @@ struct Drawer {
 /// Those about paths that begin with the same segments.
 #[derive(Debug, Default)]
 struct Node {
-    next: HashMap<Box<[u8]>, Node>,
+    next: HashMap<Box<[u8]>, Self>,
     here: Vec<Alike>,
 }
 

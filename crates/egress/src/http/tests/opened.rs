@@ -434,3 +434,23 @@ fn an_answer_that_ends_with_its_connection_is_passed_on_and_cut() {
         );
     });
 }
+
+/// A connection holds its state as long as it lasts, and a thousand may lie idle.
+#[test]
+fn the_state_of_a_connection_is_small() {
+    run(async {
+        let outside = Outside::new();
+        let (address, _) = server(vec![("\r\n\r\n", OK)]).await;
+        let stand = Stand::new(address, vec![outside.authority()]);
+        let stream = TcpStream::connect(address).await.unwrap();
+        let place = identity("https://api.example.com");
+        let tls = stand.forward.serve_tls(&stand.opener, (stream, Bytes::new()), place, Via::Transparent);
+        let tls_bytes = size_of_val(&tls);
+        let stream = TcpStream::connect(address).await.unwrap();
+        let addressing = super::place("http://api.example.com");
+        let clear = stand.forward.serve(stream, Bytes::new(), &addressing, Via::Transparent);
+        let clear_bytes = size_of_val(&clear);
+        println!("opened: {tls_bytes} bytes, in the clear: {clear_bytes} bytes");
+        assert!(tls_bytes <= 3 << 10 && clear_bytes <= 2 << 10, "{tls_bytes} {clear_bytes}");
+    });
+}

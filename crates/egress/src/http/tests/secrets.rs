@@ -253,7 +253,7 @@ fn nothing_is_put_into_the_frames_of_a_websocket() {
         }
         assert_eq!(echo, [frame.as_slice(), placeholder.as_bytes()].concat());
         client.shutdown().await.unwrap();
-        let seen = seen.borrow();
+        let seen = seen.borrow().clone();
         let seen = String::from_utf8_lossy(&seen);
         assert_eq!(seen.matches(VALUE).count(), 1, "{seen}");
         assert_eq!(seen.matches(&placeholder).count(), 1, "{seen}");

@@ -31,7 +31,7 @@ pub(super) fn believing(authorities: [&[u8]; 2]) -> Arc<ClientConfig> {
 }
 
 /// Longer than anything takes, on a machine that has other things to do as well.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Says it all; the host of the certificate that the gate showed, if it showed one.
 pub(super) async fn perform(
@@ -60,10 +60,7 @@ pub(super) async fn perform(
         if introduced(&mut client, tuple).await? { speak(client, inside, tuple).await } else { Some(None) }
     });
     let leaf = said.await.unwrap_or_else(|_| panic!("no end: {tuple:?}"));
-    timeout(LIMIT, served)
-        .await
-        .unwrap_or_else(|_| panic!("it is still served: {tuple:?}"))
-        .unwrap();
+    timeout(LIMIT, served).await.unwrap_or_else(|_| panic!("it is still served: {tuple:?}")).unwrap();
     leaf.flatten()
 }
 
