@@ -228,14 +228,17 @@ static void k19_devices(void) {
 static long call_path(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-    return connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&address, sizeof address);
+    int handle = socket(AF_UNIX, SOCK_STREAM, 0);
+    return handle < 0 ? handle : connect(handle, (void *)&address, sizeof address);
 }
 
 static long call_abstract(const char *name) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path + 1, name, sizeof address.sun_path - 2);
-    return connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&address,
-                   offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    int handle = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (handle < 0)
+        return handle;
+    return connect(handle, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
 static void connect_all(int count) {
@@ -304,6 +307,11 @@ static void k27_other_entries(void) {
 
 static void k30_identity(void) {
     printf("identity %d %d %d %d\n", getuid(), geteuid(), getgid(), getegid());
+    struct { uint32_t version; int pid; } header = {0x20080522, 0};
+    struct { uint32_t effective, permitted, inheritable; } sets[2] = {{~0u}, {~0u}};
+    syscall(SYS_capget, &header, sets);
+    printf("held %x %x\n", sets[0].effective | sets[0].permitted, sets[1].effective | sets[1].permitted);
+    printf("no-new-privileges %d\n", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
     char line[256];
     FILE *status = fopen("/proc/self/status", "r");
     while (status && fgets(line, sizeof line, status))

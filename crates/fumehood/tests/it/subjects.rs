@@ -92,7 +92,8 @@ const WITHOUT_NETWORK: [(&str, &str); 3] = [
 ];
 
 /// And, without namespaces, what depends on the paths of a private root, or on `/proc/self`.
-const WITHOUT_ROOT: [(&str, &str); 6] = [
+const WITHOUT_ROOT: [(&str, &str); 7] = [
+    ("only-loopback", "`/proc/net` is closed, and there is no socket to ask by"),
     ("scratch-is-writable", "`/var/tmp` and `/dev/shm` are the host's, and closed"),
     ("scratch-is-finite", "scratch is on the host's disk, and watched"),
     ("no-capabilities", "`/proc/self` is closed"),
