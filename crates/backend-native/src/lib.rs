@@ -36,7 +36,7 @@ use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
 use fumehood_sys::launch::Beside;
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The container level, or the process level, on this host.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub struct Native {
     /// For the next plan to take.
     namespaces: RefCell<Option<Beside>>,
     pooled: bool,
+    /// Where the folders of sandboxes without a root are, once one was planned.
+    scratch: RefCell<Option<PathBuf>>,
 }
 
 /// What a sandbox holds where it needs no system: single files, shown read-only. A host path and a guest path each;
@@ -82,6 +84,7 @@ impl Native {
             host_cpus: fumehood_sys::host::processors(),
             namespaces: RefCell::new(None),
             pooled: false,
+            scratch: RefCell::new(None),
         }
     }
 
@@ -111,7 +114,11 @@ impl Backend for Native {
     }
 
     fn plan(&self, envelope: &Envelope, placement: &Placement) -> Result<Box<dyn Plan>, Unenforceable> {
-        plan::NativePlan::new(self, envelope, placement).map(|plan| Box::new(plan) as Box<dyn Plan>)
+        let plan = plan::NativePlan::new(self, envelope, placement)?;
+        if !plan.shape.has_root() {
+            self.scratch.replace(placement.scratch.parent().map(Path::to_owned));
+        }
+        Ok(Box::new(plan))
     }
 
     fn leftovers(&self) -> Vec<TaskId> {
@@ -119,6 +126,9 @@ impl Backend for Native {
     }
 
     fn reap(&self, id: &TaskId) -> Result<(), ReapError> {
+        if let Some(scratch) = self.scratch.borrow().as_ref() {
+            orphans::end_in(&scratch.join(id.as_str()));
+        }
         let folders = self.hierarchy.folders(id);
         cgroup::remove(&folders).map_err(|source| ReapError { what: format!("the cgroup of {id}"), source })
     }

@@ -6,6 +6,8 @@ use crate::usage;
 use fumehood_sys::process;
 use std::fs;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What goes on making processes faster than they can be ended is given up after this.
@@ -37,6 +39,41 @@ pub(crate) fn end(first: i32) -> bool {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// Ends what works in `folder`, a dead sandbox's own, or has it among its variables. That is how it is known when
+/// whoever it was a child of is dead too; it takes more than one death to come to that.
+pub(crate) fn end_in(folder: &Path) {
+    let own = std::process::id();
+    let Some(ours) = i32::try_from(own).ok().and_then(filters) else { return };
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let left: Vec<i32> = pids.filter(|pid| is_of(*pid, folder, ours)).collect();
+        if left.is_empty() || Instant::now() >= deadline {
+            return;
+        }
+        for pid in left {
+            // Held open, the number can not go to another process; so it is looked at once more.
+            let Ok(pidfd) = process::open_pidfd(pid) else { continue };
+            if is_of(pid, folder, ours) {
+                let _ = process::send_signal(pidfd.as_fd(), 9);
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a process works in a folder or has it among its variables, behind more filters than `ours`.
+fn is_of(pid: i32, folder: &Path, ours: u32) -> bool {
+    let works = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
+    let name = folder.as_os_str().as_bytes();
+    let named = || {
+        fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|variables| variables.windows(name.len()).any(|some| some == name))
+    };
+    (works || named()) && filters(pid).is_some_and(|theirs| theirs > ours)
 }
 
 /// How many system call filters a process has.

@@ -88,7 +88,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
     let placement = Placement {
         id: new_id()?,
         shared: state.root().join("shared"),
-        scratch: state.scratch().join("doctor"),
+        scratch: state.scratch().join(format!("doctor-{}", new_id()?)),
         layer: trial.map(|trial| LayerPlace { folder: trial.folder.join("layer"), disk: trial.disk.clone() }),
         home: None,
         home_at: PathBuf::from("/home/user"),
@@ -105,6 +105,8 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
     // The walls fall with the instance; what a failed launch left is removed by its name.
     let outcome = launched.map(|mut instance| instance.kill());
     let _ = backend.reap(&placement.id);
+    // Nothing has run in it.
+    let _ = fs::remove_dir_all(&placement.scratch);
     outcome.map(|()| enforcement)
 }
 

@@ -163,6 +163,7 @@ fn sweep(estate: &Estate<'_>) {
             Err(error) => error.kind() == io::ErrorKind::NotFound && is_old(&folder),
         };
         if free {
+            let _ = estate.backend.reap(&id);
             let _ = crate::places::remove_layer(&folder.path());
         }
     }

@@ -2,7 +2,7 @@
 //! beside the build, where `cargo xtask conformance` finds it.
 
 use crate::lab::{Caller, Lab, installed};
-use crate::subjects::{Bubblewrap, Fumehood, Open};
+use crate::subjects::{Bubblewrap, Fumehood, Open, Process, Shape};
 use fumehood_backend::conformance::{Case, Stage, Subject, Verdict, cases, examine};
 use fumehood_model::enforcement::Clause;
 use std::path::Path;
@@ -34,6 +34,40 @@ fn fumehood_called_by_root() {
 fn fumehood_called_by_a_user() {
     let lab = Lab::new(Caller::User);
     expect_all_held(&matrix(&Fumehood(&lab), &lab));
+}
+
+/// Without a network namespace `/proc/net` tells of the host's interfaces (`docs/limitations.md`).
+const PROCESS_OPEN: &[&str] = &["only-loopback"];
+
+#[test]
+fn process_called_by_root() {
+    if Caller::Root.available() {
+        process(Caller::Root, Shape::Namespaces, PROCESS_OPEN);
+    }
+}
+
+#[test]
+fn process_called_by_a_user() {
+    process(Caller::User, Shape::Namespaces, PROCESS_OPEN);
+}
+
+#[test]
+fn process_without_namespaces_called_by_root() {
+    if Caller::Root.available() {
+        process(Caller::Root, Shape::Bare, &[]);
+    }
+}
+
+#[test]
+fn process_without_namespaces_called_by_a_user() {
+    process(Caller::User, Shape::Bare, &[]);
+}
+
+fn process(caller: Caller, shape: Shape, open: &[&str]) {
+    let lab = Lab::new(caller);
+    let mut matrix = matrix(&Process { lab: &lab, shape }, &lab);
+    matrix.retain(|(case, verdict)| !(matches!(verdict, Verdict::Breached(_)) && open.contains(&case.name)));
+    expect_all_held(&matrix);
 }
 
 #[test]

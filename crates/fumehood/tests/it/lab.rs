@@ -163,6 +163,15 @@ impl Lab {
         self.command(self.binary())
     }
 
+    /// Words that start a program on a host on which nobody may make a namespace.
+    pub(crate) fn forbidding(&self) -> Vec<std::ffi::OsString> {
+        let copy = self.path().join("forbidding");
+        if !copy.exists() {
+            std::fs::copy(probe(), &copy).unwrap();
+        }
+        vec![copy.into(), "forbid".into()]
+    }
+
     /// `fumehood run FLAGS -- ARGV`, to its end.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, flags: &[&str], argv: &[S]) -> Ran {
         let mut command = self.fumehood();

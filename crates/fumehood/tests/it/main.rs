@@ -20,6 +20,8 @@ mod gate;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod process;
+#[cfg(test)]
 mod publish;
 #[cfg(test)]
 mod real_work;

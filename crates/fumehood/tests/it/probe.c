@@ -8,7 +8,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <net/route.h>
 #include <netinet/in.h>
@@ -25,6 +27,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
@@ -225,14 +228,17 @@ static void k19_devices(void) {
 static long call_path(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path, path, sizeof address.sun_path - 1);
-    return connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&address, sizeof address);
+    int handle = socket(AF_UNIX, SOCK_STREAM, 0);
+    return handle < 0 ? handle : connect(handle, (void *)&address, sizeof address);
 }
 
 static long call_abstract(const char *name) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     strncpy(address.sun_path + 1, name, sizeof address.sun_path - 2);
-    return connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&address,
-                   offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    int handle = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (handle < 0)
+        return handle;
+    return connect(handle, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
 static void connect_all(int count) {
@@ -301,6 +307,11 @@ static void k27_other_entries(void) {
 
 static void k30_identity(void) {
     printf("identity %d %d %d %d\n", getuid(), geteuid(), getgid(), getegid());
+    struct { uint32_t version; int pid; } header = {0x20080522, 0};
+    struct { uint32_t effective, permitted, inheritable; } sets[2] = {{~0u}, {~0u}};
+    syscall(SYS_capget, &header, sets);
+    printf("held %x %x\n", sets[0].effective | sets[0].permitted, sets[1].effective | sets[1].permitted);
+    printf("no-new-privileges %d\n", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
     char line[256];
     FILE *status = fopen("/proc/self/status", "r");
     while (status && fgets(line, sizeof line, status))
@@ -619,6 +630,44 @@ static void swap(const char *folder, const char *link) {
         syscall(SYS_renameat2, AT_FDCWD, folder, AT_FDCWD, link, 2);
 }
 
+/*
+ * Becomes another program on a host that lets nobody make namespaces: what an outer container's filter refuses is
+ * refused here, with the same errors.
+ */
+static int forbid(char **argv) {
+#define NUMBER BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
+#define WHEN(number, action)                                                                       \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, action)
+#define FAIL(error) (SECCOMP_RET_ERRNO | (error))
+    struct sock_filter filter[] = {
+        NUMBER,
+        /* Its arguments can not be seen, so libc is told to use the older call. */
+        WHEN(__NR_clone3, FAIL(ENOSYS)),
+        WHEN(__NR_unshare, FAIL(EPERM)),
+        WHEN(__NR_setns, FAIL(EPERM)),
+        WHEN(__NR_mount, FAIL(EPERM)),
+        WHEN(__NR_umount2, FAIL(EPERM)),
+        WHEN(__NR_pivot_root, FAIL(EPERM)),
+        WHEN(__NR_open_tree, FAIL(EPERM)),
+        WHEN(__NR_move_mount, FAIL(EPERM)),
+        WHEN(__NR_fsopen, FAIL(EPERM)),
+        WHEN(__NR_fsmount, FAIL(EPERM)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_clone, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 0x7E020000, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, FAIL(EPERM)),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) {
+        perror("forbid");
+        return 2;
+    }
+    execvp(argv[0], argv);
+    perror(argv[0]);
+    return 2;
+}
+
 int main(int count, char **argv) {
     const char *what = count > 1 ? argv[1] : "";
     int arguments = count > 2 ? count - 2 : 0;
@@ -664,6 +713,7 @@ int main(int count, char **argv) {
     else if (IS("leave")) c02_leave();
     else if (IS("find")) c02_find();
     else if (IS("swap")) swap(argument[0], argument[1]);
+    else if (IS("forbid") && count > 2) return forbid(argv + 2);
     else if (IS("pause")) for (;;) pause();
     else {
         fprintf(stderr, "there is no probe `%s`\n", what);

@@ -158,12 +158,38 @@ fn folder(path: &str, keep: impl Fn(&str) -> bool) -> BTreeSet<String> {
 
 /// Folders of the state that belong to single runs: none of these runs has a workspace to keep.
 fn run_folders(lab: &Lab) -> BTreeSet<String> {
-    folder(lab.state().join("layers").to_str().unwrap(), |_| true)
+    ["state/layers", "state/scratch", "state.scratch"]
+        .iter()
+        .flat_map(|name| folder(lab.path().join(name).to_str().unwrap(), |_| true))
+        .collect()
+}
+
+/// How a run is started: the level, and what the host permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Container,
+    Process,
+    /// The process level where no namespace can be made.
+    Bare,
 }
 
 fn start(lab: &Lab, script: &str) -> Child {
-    let mut command = lab.fumehood();
-    command.args(["run", "-q", "--", "sh", "-c"]).arg(format!("{script} # {}", lab.path().display()));
+    start_as(lab, Form::Container, script)
+}
+
+fn start_as(lab: &Lab, form: Form, script: &str) -> Child {
+    let mut command = match form {
+        Form::Container | Form::Process => lab.fumehood(),
+        Form::Bare => {
+            let mut command = lab.command(&lab.forbidding()[0]);
+            command.args(&lab.forbidding()[1..]).arg(lab.binary());
+            command
+        }
+    };
+    let level = if form == Form::Container { "container" } else { "process" };
+    command
+        .args(["run", "-q", "--level", level, "--", "sh", "-c"])
+        .arg(format!("{script} # {}", lab.path().display()));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -204,15 +230,19 @@ fn rounds(fast: u64, full: u64) -> u64 {
 }
 
 fn ended_at_random_moments(caller: Caller, whom: fn(&Child) -> Vec<u32>) {
+    forms_ended_at_random_moments(caller, Form::Container, whom);
+}
+
+fn forms_ended_at_random_moments(caller: Caller, form: Form, whom: fn(&Child) -> Vec<u32>) {
     if !caller.available() {
         return;
     }
     let lab = Lab::alone(caller);
     // The first run may make what all runs share.
-    assert!(start(&lab, "true").wait().unwrap().success());
+    assert!(start_as(&lab, form, "true").wait().unwrap().success());
     let before = Host::now(&lab);
     for _ in 0..rounds(15, 150) {
-        let mut child = start(&lab, "(setsid sleep 50 &) ; sleep 50");
+        let mut child = start_as(&lab, form, "(setsid sleep 50 &) ; sleep 50");
         std::thread::park_timeout(Duration::from_micros(dice(40_000)));
         for pid in whom(&child) {
             kill(pid);
@@ -221,7 +251,7 @@ fn ended_at_random_moments(caller: Caller, whom: fn(&Child) -> Vec<u32>) {
         child.wait().unwrap();
     }
     // Where the reaper was ended too, the next command of ours cleans what it left.
-    assert!(start(&lab, "true").wait().unwrap().success());
+    assert!(start_as(&lab, form, "true").wait().unwrap().success());
     settled(&lab, &before);
 }
 
@@ -302,6 +332,24 @@ fn any_process_of_a_user() {
     ended_at_random_moments(Caller::User, one_of);
 }
 
+#[test]
+fn processes_of_the_process_level() {
+    for caller in [Caller::Root, Caller::User] {
+        for whom in [(|_| Vec::new()) as fn(&Child) -> Vec<u32>, one_of] {
+            forms_ended_at_random_moments(caller, Form::Process, whom);
+        }
+    }
+}
+
+#[test]
+fn processes_of_the_process_level_without_namespaces() {
+    for caller in [Caller::Root, Caller::User] {
+        for whom in [(|_| Vec::new()) as fn(&Child) -> Vec<u32>, one_of] {
+            forms_ended_at_random_moments(caller, Form::Bare, whom);
+        }
+    }
+}
+
 fn one_of(child: &Child) -> Vec<u32> {
     let all = descendants(child.id());
     let count = u64::try_from(all.len()).unwrap();
@@ -311,15 +359,17 @@ fn one_of(child: &Child) -> Vec<u32> {
 /// When a process of ours is ended and the keeper lives, the run still ends, and says how.
 #[test]
 fn a_run_whose_init_is_ended_still_ends() {
-    for caller in [Caller::Root, Caller::User] {
+    let forms = [Form::Container, Form::Process, Form::Bare];
+    let callers = [Caller::Root, Caller::User];
+    for (caller, form) in callers.into_iter().flat_map(|caller| forms.map(|form| (caller, form))) {
         if !caller.available() {
             continue;
         }
         let lab = Lab::alone(caller);
-        assert!(start(&lab, "true").wait().unwrap().success());
+        assert!(start_as(&lab, form, "true").wait().unwrap().success());
         let before = Host::now(&lab);
         for _ in 0..rounds(5, 50) {
-            let mut child = start(&lab, "echo ready; sleep 50");
+            let mut child = start_as(&lab, form, "echo ready; sleep 50");
             lab::await_word(&mut child, "ready").unwrap();
             for pid in descendants(child.id()) {
                 kill(pid);
@@ -331,7 +381,7 @@ fn a_run_whose_init_is_ended_still_ends() {
             }
             assert!(status.is_some_and(|status| !status.success()), "{status:?}");
         }
-        assert!(start(&lab, "true").wait().unwrap().success());
+        assert!(start_as(&lab, form, "true").wait().unwrap().success());
         settled(&lab, &before);
     }
 }

@@ -11,6 +11,20 @@ use std::process::{Command, Stdio};
 #[derive(Debug)]
 pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab);
 
+/// The built binary at the process level: as this host holds it, or where no namespace can be made.
+#[derive(Debug)]
+pub(crate) struct Process<'l> {
+    pub(crate) lab: &'l Lab,
+    pub(crate) shape: Shape,
+}
+
+/// The two shapes of the process level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Namespaces,
+    Bare,
+}
+
 /// bubblewrap with every wall that it has, as a reference.
 #[derive(Debug)]
 pub(crate) struct Bubblewrap<'l>(pub(crate) &'l Lab);
@@ -31,28 +45,102 @@ impl Subject for Fumehood<'_> {
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        let mut args: Vec<OsString> = vec![self.0.binary().into(), "run".into(), "--json".into()];
-        for want in script.wants {
+        run_at(self.0, &[], &[], (script, stage))
+    }
+}
+
+/// Runs a script in the built binary, started through `before` and with `flags`.
+fn run_at(
+    lab: &Lab,
+    before: &[OsString],
+    flags: &[&str],
+    (script, stage): (&Script, &Stage),
+) -> std::io::Result<Outcome> {
+    let mut args: Vec<OsString> = before.to_vec();
+    args.extend([lab.binary().into(), "run".into(), "--json".into()]);
+    args.extend(flags.iter().map(OsString::from));
+    for want in script.wants {
+        match want {
+            Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),
+            Want::WorkspaceReadOnly => args.extend(["--workspace".into(), suffixed(stage, ":ro")]),
+            Want::WorkspaceReadWrite => args.extend(["--workspace".into(), suffixed(stage, ":rw")]),
+            Want::ReadOnlyView => args.extend(["--ro".into(), stage.view().into()]),
+            Want::Input => args.extend(["--in".into(), stage.input().into()]),
+            Want::Output => args.extend(["--out".into(), stage.collected().into()]),
+            Want::NamedVariable => args.extend(["--env".into(), "CONFORMANCE_NAMED".into()]),
+            Want::SetVariable => args.extend(["--env".into(), "CONFORMANCE_SET=as given".into()]),
+            Want::Memory(bytes) => args.extend(["--mem".into(), bytes.to_string().into()]),
+            Want::Processes(count) => args.extend(["--pids".into(), count.to_string().into()]),
+            Want::Timeout(ms) => args.extend(["--timeout".into(), format!("{}s", ms / 1000).into()]),
+            Want::OutputCap(bytes) => args.extend(["--max-output".into(), bytes.to_string().into()]),
+            Want::StdinFile | Want::StrayDescriptor | Want::Cause | Want::Program(_) => {}
+        }
+    }
+    args.push("--".into());
+    args.extend(program(script));
+    let ran = start(lab, stage, script, &args)?;
+    Ok(outcome_of_report(&ran))
+}
+
+// === impl Process ===
+
+/// Cases that ask for what the level has not.
+const WITHOUT_NETWORK: [(&str, &str); 3] = [
+    ("no-route", "no internet socket can be made, so there is nothing to route"),
+    ("own-loopback-works", "no internet socket can be made"),
+    ("interfaces-can-be-listed", "no netlink socket can be made"),
+];
+
+/// And, without namespaces, what depends on the paths of a private root, or on `/proc/self`.
+const WITHOUT_ROOT: [(&str, &str); 7] = [
+    ("only-loopback", "`/proc/net` is closed, and there is no socket to ask by"),
+    ("scratch-is-writable", "`/var/tmp` and `/dev/shm` are the host's, and closed"),
+    ("scratch-is-finite", "scratch is on the host's disk, and watched"),
+    ("no-capabilities", "`/proc/self` is closed"),
+    ("no-new-privileges", "`/proc/self` is closed"),
+    ("syscalls-filtered", "`/proc/self` is closed"),
+    ("devices-minimal", "names of the host's devices are seen; none can be opened"),
+];
+
+impl Subject for Process<'_> {
+    fn name(&self) -> String {
+        let shape = match self.shape {
+            Shape::Namespaces => "process",
+            Shape::Bare => "process without namespaces",
+        };
+        format!("{shape}, {}", self.lab.caller.word())
+    }
+
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        let bare = self.shape == Shape::Bare;
+        let root = if bare { WITHOUT_ROOT.as_slice() } else { &[] };
+        if let Some((_, why)) = WITHOUT_NETWORK.iter().chain(root).find(|(name, _)| *name == case.name) {
+            return Err((*why).to_owned());
+        }
+        for want in case.wants.iter().filter(|_| bare) {
             match want {
-                Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),
-                Want::WorkspaceReadOnly => args.extend(["--workspace".into(), suffixed(stage, ":ro")]),
-                Want::WorkspaceReadWrite => args.extend(["--workspace".into(), suffixed(stage, ":rw")]),
-                Want::ReadOnlyView => args.extend(["--ro".into(), stage.view().into()]),
-                Want::Input => args.extend(["--in".into(), stage.input().into()]),
-                Want::Output => args.extend(["--out".into(), stage.collected().into()]),
-                Want::NamedVariable => args.extend(["--env".into(), "CONFORMANCE_NAMED".into()]),
-                Want::SetVariable => args.extend(["--env".into(), "CONFORMANCE_SET=as given".into()]),
-                Want::Memory(bytes) => args.extend(["--mem".into(), bytes.to_string().into()]),
-                Want::Processes(count) => args.extend(["--pids".into(), count.to_string().into()]),
-                Want::Timeout(ms) => args.extend(["--timeout".into(), format!("{}s", ms / 1000).into()]),
-                Want::OutputCap(bytes) => args.extend(["--max-output".into(), bytes.to_string().into()]),
-                Want::StdinFile | Want::StrayDescriptor | Want::Cause | Want::Program(_) => {}
+                Want::CopyOnWrite => return Err("refuses a copy-on-write workspace".to_owned()),
+                Want::WorkspaceReadWrite if self.lab.caller == crate::lab::Caller::Root => {
+                    return Err("refuses a workspace that another uid would write".to_owned());
+                }
+                _ => {}
             }
         }
-        args.push("--".into());
-        args.extend(program(script));
-        let ran = start(self.0, stage, script, &args)?;
-        Ok(outcome_of_report(&ran))
+        Ok(())
+    }
+
+    fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+        let level = ["--level", "process"];
+        match self.shape {
+            Shape::Namespaces => run_at(self.lab, &[], &level, (script, stage)),
+            Shape::Bare => {
+                // Nothing is mounted, so what a script calls by the paths of a root is where the variables say.
+                let text = script.text.replace("/workspace", "$FUMEHOOD_WORKSPACE");
+                let text = text.replace(" /out", " $FUMEHOOD_OUT").replace(" /tmp ", " $TMPDIR ");
+                let script = Script { text, wants: script.wants };
+                run_at(self.lab, &self.lab.forbidding(), &level, (&script, stage))
+            }
+        }
     }
 }
 

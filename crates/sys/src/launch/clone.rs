@@ -1,4 +1,5 @@
-//! `clone3` of a child that shares our memory and runs on a stack of its own.
+//! `clone3` of a child that shares our memory and runs on a stack of its own; `clone` of one that needs nothing of
+//! what only the newer call can do, because outer sandboxes refuse that one.
 
 use super::{Namespaces, Spawned};
 use crate::raw::{self, Errno};
@@ -54,9 +55,16 @@ pub(super) fn vm_child(
         args.cgroup = directory.as_raw_fd() as u64;
     }
     let mask = crate::process::block_all_signals();
-    // SAFETY: `args`, `entry` and `stack` outlive the call, which returns only when the child no
-    // longer runs on them (CLONE_VFORK); `child_main` never returns.
-    let result = unsafe { clone3_on_stack(&args, child_main, std::ptr::from_ref(&entry).cast()) };
+    let argument = std::ptr::from_ref(&entry).cast();
+    let result = if namespaces == Namespaces::default() && cgroup.is_none() {
+        // Handlers of ours stay until it executes, and no signal comes until then.
+        // SAFETY: as below.
+        unsafe { clone_on_stack(args.flags & !CLONE_CLEAR_SIGHAND, &args, child_main, argument) }
+    } else {
+        // SAFETY: `args`, `entry` and `stack` outlive the call, which returns only when the child no
+        // longer runs on them (CLONE_VFORK); `child_main` never returns.
+        unsafe { clone3_on_stack(&args, child_main, argument) }
+    };
     crate::process::restore_signals(&mask);
     drop(stack);
     if result < 0 {
@@ -283,6 +291,45 @@ unsafe fn clone3_on_stack(
             inlateout("rax") libc::SYS_clone3 as isize => result,
             in("rdi") std::ptr::from_ref(args),
             in("rsi") size_of::<libc::clone_args>(),
+            in("r12") main,
+            in("r13") argument,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    result
+}
+
+/// As [`clone3_on_stack`], by the older call: `flags` alone, and of `args` the stack and the place for the pidfd.
+///
+/// # Safety
+/// As there.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone_on_stack(
+    flags: u64,
+    args: &libc::clone_args,
+    main: extern "C" fn(*const libc::c_void) -> !,
+    argument: *const libc::c_void,
+) -> isize {
+    let result: isize;
+    // SAFETY: as in `clone3_on_stack`.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r13",
+            "call r12",
+            "ud2",
+            "2:",
+            inlateout("rax") libc::SYS_clone as isize => result,
+            in("rdi") flags | args.exit_signal,
+            in("rsi") args.stack + args.stack_size,
+            // The older call stores the pidfd where a parent's number would go.
+            in("rdx") args.pidfd,
+            in("r10") 0,
+            in("r8") 0,
             in("r12") main,
             in("r13") argument,
             lateout("rcx") _,

@@ -10,6 +10,10 @@ use std::process::Command;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wall {
     Fumehood,
+    /// The process level, as this host holds it.
+    Process,
+    /// The process level where no namespace can be made.
+    Bare,
     /// None, but a mount and host name namespace where root calls, so that the host stays whole.
     Open,
 }
@@ -91,17 +95,33 @@ impl Bench {
     /// The command that runs a job, not yet started.
     pub(super) fn command(&self, job: &Job) -> Command {
         let script = format!("{}\necho end {}\n", job.script, self.nonce);
-        let script = if self.wall == Wall::Open { script } else { script.replace("./probe", "/input/probe") };
+        let probe = self.probe();
+        let probe = probe.to_str().unwrap();
+        let script = match self.wall {
+            Wall::Open => script,
+            // There every path is the host's.
+            Wall::Bare => script.replace("./probe", probe),
+            Wall::Fumehood | Wall::Process => script.replace("./probe", "/input/probe"),
+        };
+        let binary = self.lab.binary();
         let mut argv: Vec<String> = Vec::new();
+        let mut ours = |before: &[&str], words: &[&str], shown: String| {
+            argv.extend(
+                before
+                    .iter()
+                    .chain(&[binary.to_str().unwrap(), "run", "--json"])
+                    .map(|word| (*word).to_owned()),
+            );
+            argv.extend(words.iter().map(|word| (*word).to_owned()));
+            argv.extend(["--ro".to_owned(), shown]);
+            argv.extend(job.flags.iter().cloned());
+            argv.push("--".to_owned());
+        };
+        let elsewhere = format!("{probe}:/input/probe");
         match self.wall {
-            Wall::Fumehood => {
-                argv.extend(
-                    [self.lab.binary().to_str().unwrap(), "run", "--json", "--ro"].map(str::to_owned),
-                );
-                argv.push(format!("{}:/input/probe", self.probe().display()));
-                argv.extend(job.flags.iter().cloned());
-                argv.push("--".to_owned());
-            }
+            Wall::Fumehood => ours(&[], &[], elsewhere),
+            Wall::Process => ours(&[], &["--level", "process"], elsewhere),
+            Wall::Bare => ours(&[probe, "forbid"], &["--level", "process"], probe.to_owned()),
             Wall::Open if self.lab.caller == Caller::Root => {
                 argv.extend(["unshare", "--mount", "--uts"].map(str::to_owned));
             }

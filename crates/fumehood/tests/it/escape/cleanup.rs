@@ -16,7 +16,7 @@ probes! {
 const PLACES: &str =
     "/tmp /var/tmp /dev/shm ~ . /run /var/cache /var/lib /etc /usr/local /out /srv /mnt /opt";
 
-fn c01(bench: &Bench) -> Verdict {
+pub(super) fn c01(bench: &Bench) -> Verdict {
     let canary = lab::canary();
     let name = format!("left-{canary}");
     let first =
@@ -45,7 +45,7 @@ fn c01(bench: &Bench) -> Verdict {
     }
 }
 
-fn c02(bench: &Bench) -> Verdict {
+pub(super) fn c02(bench: &Bench) -> Verdict {
     let first = bench.run(&Job::new(format!("./probe leave {}", lab::canary())));
     if first.number("left ").is_none() {
         return first.unclear("nothing was left");
@@ -83,7 +83,7 @@ fn listing(folder: &Path) -> Vec<String> {
 }
 
 /// No folder of the user has a new entry, after a run and after a run whose keeper was ended.
-fn c13(bench: &Bench) -> Verdict {
+pub(super) fn c13(bench: &Bench) -> Verdict {
     let project = bench.lab.folder("project");
     std::fs::write(project.join("file"), "x").unwrap();
     bench.lab.give_all(&project);

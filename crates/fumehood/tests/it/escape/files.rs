@@ -28,7 +28,7 @@ probes! {
     f32_host_scratch => f32, control f32_control;
 }
 
-fn f01(bench: &Bench) -> Verdict {
+pub(super) fn f01(bench: &Bench) -> Verdict {
     let canary = lab::canary();
     let home = bench.lab.home();
     let files = [
@@ -63,7 +63,7 @@ fn f01(bench: &Bench) -> Verdict {
 }
 
 /// Another sandbox of the same caller is running with a project of its own.
-fn f02(bench: &Bench) -> Verdict {
+pub(super) fn f02(bench: &Bench) -> Verdict {
     let canary = lab::canary();
     let project = bench.lab.folder("theirs");
     std::fs::write(project.join("secret"), &canary).unwrap();
@@ -119,7 +119,7 @@ fn view_unchanged(view: &Path, came: &Came) -> Verdict {
     came.finished()
 }
 
-fn f10(bench: &Bench) -> Verdict {
+pub(super) fn f10(bench: &Bench) -> Verdict {
     let view = view(bench);
     let job = Job::new(format!(
         "exec 8< {0}/given; echo x > /proc/self/fd/8; echo x > /dev/fd/8; cd {0}; echo x > /proc/self/cwd/given; \
@@ -131,7 +131,7 @@ fn f10(bench: &Bench) -> Verdict {
     view_unchanged(&view, &bench.run(&job))
 }
 
-fn f11(bench: &Bench) -> Verdict {
+pub(super) fn f11(bench: &Bench) -> Verdict {
     let view = view(bench);
     let job = Job::new(format!(
         "mount -o remount,rw {0}; mount -o remount,bind,rw {0}; mount -o remount,rw /; mkdir m; mount --bind / m; \
@@ -189,7 +189,7 @@ const LINKS: &str = "ln -s @/secret absolute; ln -s ../secret upward; ln -s ../.
      ln -s @ folder; ln -s /proc/self/environ environment; ln -s /proc/self/root@/secret magic; \
      mkdir deep; ln -s ../../secret deep/upward; ln -s absolute twice; mkfifo pipe; echo kept > plain";
 
-fn f13(bench: &Bench) -> Verdict {
+pub(super) fn f13(bench: &Bench) -> Verdict {
     let (secret, canary) = bench.secret();
     let collected = bench.lab.folder("collected");
     let links = LINKS.replace('@', secret.parent().unwrap().to_str().unwrap());
@@ -238,7 +238,7 @@ fn no_secret_beneath(folder: &Path, canary: &str) -> Verdict {
 }
 
 /// A process inside exchanges a folder and a link to a host folder until it is ended.
-fn f14(bench: &Bench) -> Verdict {
+pub(super) fn f14(bench: &Bench) -> Verdict {
     let (_, canary) = bench.secret();
     for round in 0..5 {
         let collected = bench.lab.folder(&format!("collected-{round}"));
@@ -262,7 +262,7 @@ fn f14(bench: &Bench) -> Verdict {
     Verdict::Held
 }
 
-fn f15(bench: &Bench) -> Verdict {
+pub(super) fn f15(bench: &Bench) -> Verdict {
     let view = view(bench);
     let project = bench.lab.folder("project");
     let owned = project.join("owned");
@@ -301,7 +301,7 @@ const MODES: &str = "cp /bin/true program; chmod 6777 program; mkdir folder; chm
      chmod 4666 folder/file; setfattr -n user.mark -v x program 2> /dev/null; \
      python3 -c 'import os; os.setxattr(\"program\", \"user.mark\", b\"x\")'";
 
-fn f22(bench: &Bench) -> Verdict {
+pub(super) fn f22(bench: &Bench) -> Verdict {
     let collected = bench.lab.folder("collected");
     let came =
         bench.run(&Job::new(format!("cd /out; {MODES}; cd -")).flags(["--out", collected.to_str().unwrap()]));
@@ -437,7 +437,7 @@ fn f24(bench: &Bench) -> Verdict {
     if open.is_empty() { socket.judge(Verdict::Held) } else { Verdict::Breached(open.join(", ")) }
 }
 
-fn f26(bench: &Bench) -> Verdict {
+pub(super) fn f26(bench: &Bench) -> Verdict {
     let canary = lab::canary();
     let work = bench.lab.folder("work");
     let evil = bench.lab.folder("work-evil");
@@ -602,7 +602,7 @@ fn scratch_after(bench: &Bench, run: &str) -> Verdict {
     Verdict::Inconclusive(format!("{}\n{log}", ran.told()))
 }
 
-fn f32(bench: &Bench) -> Verdict {
+pub(super) fn f32(bench: &Bench) -> Verdict {
     // Where it was built may be beneath a folder that is covered.
     let copy = bench.lab.path().join("fumehood");
     if !copy.exists() {

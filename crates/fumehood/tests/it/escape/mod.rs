@@ -8,6 +8,7 @@ mod cleanup;
 mod files;
 mod full;
 mod kernel;
+mod process;
 mod processes;
 mod resources;
 

@@ -36,7 +36,7 @@ impl Drop for Victim {
     }
 }
 
-fn k03(bench: &Bench) -> Verdict {
+pub(super) fn k03(bench: &Bench) -> Verdict {
     let (secret, canary) = bench.secret();
     let victim = Victim::new(bench, &canary);
     let came = bench.run(&Job::new(format!(
@@ -48,12 +48,12 @@ fn k03(bench: &Bench) -> Verdict {
     came.leaks(&canary)
 }
 
-fn k17(bench: &Bench) -> Verdict {
+pub(super) fn k17(bench: &Bench) -> Verdict {
     let victim = Victim::new(bench, "");
     bench.doors(&format!("k17 {}", victim.0.id()), &[SHUT, &["ESRCH", "ENOENT", "EBADF"]].concat())
 }
 
-fn k18(bench: &Bench) -> Verdict {
+pub(super) fn k18(bench: &Bench) -> Verdict {
     let victim = Victim::new(bench, "");
     let came = bench.run(&Job::new(format!("./probe k18 {}", victim.0.id())));
     if victim.state() == 'T' {
@@ -64,7 +64,7 @@ fn k18(bench: &Bench) -> Verdict {
 }
 
 /// Puts the runner on a terminal of ours, and looks whether anything was typed into it from inside.
-fn k26(bench: &Bench) -> Verdict {
+pub(super) fn k26(bench: &Bench) -> Verdict {
     const DRIVER: &str = r#"
 import fcntl, os, pty, select, struct, sys, termios, time
 master, slave = pty.openpty()
@@ -101,7 +101,13 @@ print('pending', pending)
         argv.extend(["sh", "-c"].map(str::to_owned));
     } else {
         let (binary, probe) = (bench.lab.binary(), bench.probe());
+        if bench.wall == Wall::Bare {
+            argv.extend([probe.to_str().unwrap(), "forbid"].map(str::to_owned));
+        }
         argv.extend([binary.to_str().unwrap(), "run", "--in", probe.to_str().unwrap()].map(str::to_owned));
+        if bench.wall != Wall::Fumehood {
+            argv.extend(["--level", "process"].map(str::to_owned));
+        }
         argv.extend(["--", "sh", "-c"].map(str::to_owned));
     }
     argv.push(script);

@@ -32,7 +32,7 @@ probes! {
     r19_reader_gone => r19, control r19_control;
 }
 
-fn r01(bench: &Bench, what: &str) -> Verdict {
+pub(super) fn r01(bench: &Bench, what: &str) -> Verdict {
     let came = bench.run(&Job::new(format!("./probe {what} 400")).flags(["--pids", "64"]));
     match came.number("made ") {
         Some(made) if made > 64 => Verdict::Breached(format!("{made} {what} under a limit of 64")),
@@ -41,7 +41,7 @@ fn r01(bench: &Bench, what: &str) -> Verdict {
     }
 }
 
-fn r02(bench: &Bench, what: &str) -> Verdict {
+pub(super) fn r02(bench: &Bench, what: &str) -> Verdict {
     let came = bench.run(&Job::new(format!("./probe {what} 400")).flags(["--mem", "64MiB"]));
     match came.number("filled ") {
         // A gap that the run itself names beside its limits is no false promise, and no wall either.
@@ -109,7 +109,7 @@ fn r03(bench: &Bench) -> Verdict {
 }
 
 /// As many as the caller itself may open: inside, there is a ceiling of the envelope's below that.
-fn r04(bench: &Bench) -> Verdict {
+pub(super) fn r04(bench: &Bench) -> Verdict {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let hard: i64 = limits
         .lines()
@@ -133,7 +133,7 @@ fn flood() -> u64 {
     if std::env::var_os("FUMEHOOD_TEST_FULL").is_some() { 200_000_000 } else { 20_000_000 }
 }
 
-fn r05(bench: &Bench) -> Verdict {
+pub(super) fn r05(bench: &Bench) -> Verdict {
     let each = flood();
     let job = Job::new(format!(
         "head -c {each} /dev/zero | tr '\\0' x; head -c {each} /dev/zero | tr '\\0' y >&2; exit 7"
@@ -224,7 +224,7 @@ fn r07_control() -> Verdict {
 }
 
 /// Eight burners, so that a busy machine leaves the control its share.
-fn r08(bench: &Bench) -> Verdict {
+pub(super) fn r08(bench: &Bench) -> Verdict {
     let came = bench.run(&Job::new("./probe burn 2 8").flags(["--cpus", "0.25"]));
     if bench.wall != Wall::Open && !came.report["enforcement"].to_string().contains("cpu") && came.ended() {
         return Verdict::NotApplicable(
@@ -260,7 +260,7 @@ fn r08_told_control() -> Verdict {
 }
 
 /// The script's time runs out; then nothing of it is left, and the call has returned.
-fn timed(bench: &Bench, script: &str) -> Verdict {
+pub(super) fn timed(bench: &Bench, script: &str) -> Verdict {
     let mark = format!("mark-{}", lab::canary());
     let came = bench.run(&Job::new(script.replace('@', &mark)).flags(["--timeout", "1s"]));
     let survivors = survivors(&mark);
@@ -317,7 +317,7 @@ pub(super) fn survivors(mark: &str) -> Vec<u32> {
     .collect()
 }
 
-fn r13(bench: &Bench) -> Verdict {
+pub(super) fn r13(bench: &Bench) -> Verdict {
     zombies(&bench.run(&Job::new("./probe orphans 1000")))
 }
 
