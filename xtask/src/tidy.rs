@@ -15,8 +15,9 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-egress", 2),
     ("fumehood-backend-native", 3),
     ("fumehood-runtime", 3),
-    ("fumehood", 4),
-    ("xtask", 5),
+    ("fumehood-backend-wasm", 4),
+    ("fumehood", 5),
+    ("xtask", 6),
 ];
 const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 80;

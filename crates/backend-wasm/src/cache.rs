@@ -30,6 +30,10 @@ const OTHERS_WRITE: u32 = 0o022;
 #[derive(Clone, Debug)]
 pub(crate) struct Cache(PathBuf);
 
+/// The place of one entry.
+#[derive(Debug)]
+pub(crate) struct Entry(PathBuf);
+
 /// One compiled module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
@@ -66,10 +70,15 @@ impl Cache {
         self.0.join(format!("{digest}.code"))
     }
 
+    /// The place of what is kept under a name.
+    pub(crate) fn entry(&self, key: &str) -> Entry {
+        Entry(self.0.join(format!("{key}.made")))
+    }
+
     /// What is kept under a name, if all of it is there and ours.
     pub(crate) fn find(&self, key: &str) -> Option<Made> {
         own(&fs::symlink_metadata(&self.0).ok()?, true)?;
-        let note = self.0.join(format!("{key}.made"));
+        let Entry(note) = self.entry(key);
         own(&fs::symlink_metadata(&note).ok()?, false)?;
         let made = Made::parse(&fs::read_to_string(&note).ok()?)?;
         let code = fs::symlink_metadata(self.code(&made.digest)).ok()?;
@@ -98,7 +107,7 @@ impl Cache {
         let made = Made { digest, bytes: draft.bytes, least_bytes };
         draft.file.sync_all()?;
         fs::rename(&draft.path, self.code(&made.digest))?;
-        let note = self.0.join(format!("{key}.made"));
+        let Entry(note) = self.entry(key);
         let fresh = self.0.join(format!("{key}.{}.note", std::process::id()));
         fs::write(&fresh, made.line())?;
         fs::rename(&fresh, &note)?;
@@ -130,6 +139,16 @@ impl Cache {
             bytes = bytes.saturating_sub(size);
             rest -= 1;
         }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Removes it, so that it is made again.
+    pub(crate) fn forget(&self) {
+        // One that is gone is forgotten.
+        let _ = fs::remove_file(&self.0);
     }
 }
 

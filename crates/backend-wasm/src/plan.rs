@@ -57,7 +57,8 @@ impl WasmPlan {
         let found = Found::find(source, &cache);
         // What the host can not hold is told now, whatever becomes of the module.
         let begun = Self::walls(walls, envelope, placement, &cache, found.as_ref().ok())?;
-        let enforcement = enforcement::around(begun.enforcement(), &folders);
+        let hash = found.as_ref().ok().map(|found| found.module.hash.as_str());
+        let enforcement = enforcement::around(begun.enforcement(), &folders, hash);
         Ok(Self {
             walls: Rc::clone(walls),
             envelope: envelope.clone(),
@@ -146,7 +147,8 @@ impl Plan for WasmPlan {
             None => Self::walls(&self.walls, &self.envelope, &self.placement, &self.cache, Some(&found))
                 .map_err(|no| unheld(&no))?,
         };
-        Ok(Box::new(WasmInstance { walls: begun.launch()?, run }))
+        let entry = self.cache.entry(&found.key);
+        Ok(Box::new(WasmInstance { walls: begun.launch()?, entry, run }))
     }
 }
 
