@@ -3,7 +3,11 @@
 //! `warm` is a store, an instance of a tiny module and its `_start`, up to everything being let go of, with the pool of
 //! the engine and nothing else made ahead. `engine` is an engine with its compiled module, from nothing.
 
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "a bench prints its line, and stops where it can not measure")]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a bench prints its line, and stops where it can not measure"
+)]
 
 use fumehood_backend_wasm::Warm;
 use std::time::Instant;

@@ -23,7 +23,9 @@ fn engine(clause: Clause, folders: &[PathBuf], hash: Option<&str>) -> Option<Mec
         Clause::Network => "the module has no sockets".to_owned(),
         Clause::Privilege => {
             let named = hash.map(|hash| format!(" (sha256 {hash})")).unwrap_or_default();
-            format!("the module{named} makes no system calls: it has functions of WASI preview 1, and starts no process")
+            format!(
+                "the module{named} makes no system calls: it has functions of WASI preview 1, and starts no process"
+            )
         }
         Clause::Resources => "each memory of the module is capped by itself too".to_owned(),
         Clause::Credentials | Clause::Cleanup => return None,

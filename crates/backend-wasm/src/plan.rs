@@ -92,7 +92,8 @@ impl WasmPlan {
         let failed = |error: std::io::Error| LaunchError {
             step: "keep the compiled module".to_owned(),
             why: error.to_string(),
-            remedy: "make room on the disk of the state folder, or name another with `FUMEHOOD_STATE`".to_owned(),
+            remedy: "make room on the disk of the state folder, or name another with `FUMEHOOD_STATE`"
+                .to_owned(),
         };
         let memory_bytes = self.envelope.resources().memory_bytes.max(COMPILE_BYTES);
         let envelope = compile_envelope(&self.envelope, memory_bytes)?;
@@ -100,7 +101,7 @@ impl WasmPlan {
         let engine = (found.engine.clone(), PathBuf::from(ENGINE_AT));
         let plan = self.walls.plan_bare(&envelope, &placement, Bare { files: vec![engine] });
         let plan = plan.map_err(|no| unheld(&no))?;
-        let mut draft = self.cache.draft(self.placement.id.as_str()).map_err(failed)?;
+        let mut draft = self.cache.draft().map_err(failed)?;
         let compiled = compile::compile(plan, &found.module.bytes()?, &mut draft, memory_bytes);
         // It bore the run's own name, which the run takes next.
         let _ = self.walls.reap(&self.placement.id);
@@ -129,7 +130,11 @@ impl Plan for WasmPlan {
         if made.least_bytes > limit {
             return Err(LaunchError {
                 step: "start the module".to_owned(),
-                why: format!("it begins with {} of memory, and may use {}", show_bytes(made.least_bytes), show_bytes(limit)),
+                why: format!(
+                    "it begins with {} of memory, and may use {}",
+                    show_bytes(made.least_bytes),
+                    show_bytes(limit)
+                ),
                 remedy: "give it more with `--memory`".to_owned(),
             });
         }
