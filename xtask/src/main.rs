@@ -18,6 +18,7 @@ mod metadata;
 mod run;
 mod size;
 mod tidy;
+mod wasm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ Usage: cargo xtask COMMAND
     egress        the egress wall: start, streams, requests, decisions, memory
     engine        engine-only figures, from the benchmark in backend-native
     memory        mean memory of idle sandboxes
+    wasm          the engine of the level wasm, and a script beside node
     workspace     start under a large copy-on-write workspace, beside an empty one
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         ["bench", "egress-within", folder] => egress::within(folder.as_ref()),
         ["bench", "engine"] => engine::judge(),
         ["bench", "memory"] => memory::idle(),
+        ["bench", "wasm"] => wasm::judge(),
         ["bench", "workspace"] => workspace::large_beside_empty(),
         ["size"] => size::check(),
         ["conformance"] => conformance::write(),

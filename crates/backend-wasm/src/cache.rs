@@ -13,10 +13,11 @@
 
 use crate::module::Module;
 use fumehood_backend::LaunchError;
+use fumehood_sys::dirfd::{DirHandle, FileHandle};
 use sha2::{Digest as _, Sha256};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -30,6 +31,10 @@ const OTHERS_WRITE: u32 = 0o022;
 #[derive(Clone, Debug)]
 pub(crate) struct Cache(PathBuf);
 
+/// The place of one entry.
+#[derive(Debug)]
+pub(crate) struct Entry(PathBuf);
+
 /// One compiled module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
@@ -39,11 +44,11 @@ pub(crate) struct Made {
     pub(crate) least_bytes: u64,
 }
 
-/// A file that becomes an entry, or nothing.
+/// A file that becomes an entry, or nothing: it has no name before it is whole, and goes with its maker.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    path: PathBuf,
-    file: File,
+    folder: DirHandle,
+    file: FileHandle,
     hash: Sha256,
     bytes: u64,
 }
@@ -66,10 +71,15 @@ impl Cache {
         self.0.join(format!("{digest}.code"))
     }
 
+    /// The place of what is kept under a name.
+    pub(crate) fn entry(&self, key: &str) -> Entry {
+        Entry(self.0.join(format!("{key}.made")))
+    }
+
     /// What is kept under a name, if all of it is there and ours.
     pub(crate) fn find(&self, key: &str) -> Option<Made> {
         own(&fs::symlink_metadata(&self.0).ok()?, true)?;
-        let note = self.0.join(format!("{key}.made"));
+        let Entry(note) = self.entry(key);
         own(&fs::symlink_metadata(&note).ok()?, false)?;
         let made = Made::parse(&fs::read_to_string(&note).ok()?)?;
         let code = fs::symlink_metadata(self.code(&made.digest)).ok()?;
@@ -78,7 +88,7 @@ impl Cache {
     }
 
     /// A file for code that is about to be made.
-    pub(crate) fn draft(&self, name: &str) -> io::Result<Draft> {
+    pub(crate) fn draft(&self) -> io::Result<Draft> {
         match DirBuilder::new().mode(0o700).create(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             Ok(()) | Err(_) => {}
@@ -86,22 +96,22 @@ impl Cache {
         if own(&fs::symlink_metadata(&self.0)?, true).is_none() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not this user's alone"));
         }
-        let path = self.0.join(format!("{name}.draft"));
+        let folder = DirHandle::open_no_link(&self.0)?;
+        let file = folder.create_unnamed(0o600)?;
         // Others' sandboxes see it through a view of their own; the folder keeps other users out.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&path)?;
-        Ok(Draft { path, file, hash: Sha256::new(), bytes: 0 })
+        file.set_mode(0o644)?;
+        Ok(Draft { folder, file, hash: Sha256::new(), bytes: 0 })
     }
 
     /// Makes an entry of a draft.
     pub(crate) fn keep(&self, draft: Draft, key: &str, least_bytes: u64) -> io::Result<Made> {
-        let digest = crate::hex(&draft.hash.clone().finalize());
-        let made = Made { digest, bytes: draft.bytes, least_bytes };
-        draft.file.sync_all()?;
-        fs::rename(&draft.path, self.code(&made.digest))?;
-        let note = self.0.join(format!("{key}.made"));
-        let fresh = self.0.join(format!("{key}.{}.note", std::process::id()));
-        fs::write(&fresh, made.line())?;
-        fs::rename(&fresh, &note)?;
+        let Draft { folder, file, hash, bytes } = draft;
+        let made = Made { digest: crate::hex(&hash.finalize()), bytes, least_bytes };
+        file.sync()?;
+        replace(&folder, &file, &format!("{}.code", made.digest))?;
+        let mut note = folder.create_unnamed(0o600)?;
+        note.write_all(made.line().as_bytes())?;
+        replace(&folder, &note, &format!("{key}.made"))?;
         self.prune(&made.digest);
         Ok(made)
     }
@@ -133,6 +143,16 @@ impl Cache {
     }
 }
 
+// === impl Entry ===
+
+impl Entry {
+    /// Removes it, so that it is made again.
+    pub(crate) fn forget(&self) {
+        // One that is gone is forgotten.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
 // === impl Draft ===
 
 impl Write for Draft {
@@ -148,10 +168,16 @@ impl Write for Draft {
     }
 }
 
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // Once kept it has another name, and there is nothing here.
-        let _ = fs::remove_file(&self.path);
+/// Gives a file a name, which another may have had.
+fn replace(folder: &DirHandle, file: &FileHandle, name: &str) -> io::Result<()> {
+    match folder.remove_file(name.as_ref()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    match file.name(folder, name.as_ref()) {
+        // Another run has made the same entry meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        done => done,
     }
 }
 
@@ -191,7 +217,10 @@ pub(crate) fn engine() -> Result<(PathBuf, String), LaunchError> {
     if fumehood_sys::host::euid() == 0 && meta.mode() & 0o005 != 0o005 {
         return Err(LaunchError {
             step: "find the engine".to_owned(),
-            why: format!("`{}` can not be executed by every user, and a sandbox is another one", path.display()),
+            why: format!(
+                "`{}` can not be executed by every user, and a sandbox is another one",
+                path.display()
+            ),
             remedy: format!("chmod 755 {}", path.display()),
         });
     }
@@ -204,8 +233,23 @@ fn processor() -> String {
         ($($name:tt),*) => { [$(($name, std::arch::is_x86_feature_detected!($name))),*] };
     }
     let all = found!(
-        "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "bmi1", "bmi2", "lzcnt", "avx512f",
-        "avx512dq", "avx512vl", "avx512bitalg", "avx512vbmi", "cmpxchg16b"
+        "sse3",
+        "ssse3",
+        "sse4.1",
+        "sse4.2",
+        "popcnt",
+        "avx",
+        "avx2",
+        "fma",
+        "bmi1",
+        "bmi2",
+        "lzcnt",
+        "avx512f",
+        "avx512dq",
+        "avx512vl",
+        "avx512bitalg",
+        "avx512vbmi",
+        "cmpxchg16b"
     );
     let names: Vec<&str> = all.iter().filter(|(_, found)| *found).map(|(name, _)| *name).collect();
     names.join(",")
@@ -223,7 +267,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     fn kept(cache: &Cache, key: &str, code: &[u8]) -> Made {
-        let mut draft = cache.draft("t").unwrap();
+        let mut draft = cache.draft().unwrap();
         draft.write_all(code).unwrap();
         cache.keep(draft, key, 7).unwrap()
     }
@@ -241,8 +285,9 @@ mod tests {
         assert_eq!(cache.find("k"), None, "a shorter file is another");
         fs::remove_file(cache.code(&made.digest)).unwrap();
         assert_eq!(cache.find("k"), None);
-        drop(cache.draft("u").unwrap());
-        let names: Vec<_> = fs::read_dir(dir.path().join("wasm")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        drop(cache.draft().unwrap());
+        let names: Vec<_> =
+            fs::read_dir(dir.path().join("wasm")).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names, ["k.made"], "a draft that is not kept leaves nothing");
     }
 
@@ -258,12 +303,13 @@ mod tests {
         assert!(cache.find("k").is_some());
         open(&dir.path().join("wasm"), 0o777);
         assert_eq!(cache.find("k"), None);
-        assert!(cache.draft("t").is_err());
+        assert!(cache.draft().is_err());
     }
 
     #[test]
     fn the_key_tells_modules_and_engines_apart() {
-        let module = |hash: &str| Module { content: crate::module::Content::Read(Vec::new()), hash: hash.to_owned() };
+        let module =
+            |hash: &str| Module { content: crate::module::Content::Read(Vec::new()), hash: hash.to_owned() };
         let key = |hash, engine| Cache::key(&module(hash), engine);
         assert_eq!(key("a", "1"), key("a", "1"));
         assert_ne!(key("a", "1"), key("b", "1"));

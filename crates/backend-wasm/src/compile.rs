@@ -120,10 +120,7 @@ fn wait(
 }
 
 /// Reads what there is; a stream at its end is let go of.
-fn drain(
-    stream: &mut Option<File>,
-    mut take: impl FnMut(&[u8]) -> Result<(), Broken>,
-) -> Result<(), Broken> {
+fn drain(stream: &mut Option<File>, mut take: impl FnMut(&[u8]) -> Result<(), Broken>) -> Result<(), Broken> {
     let mut buffer = vec![0; STEP_BYTES];
     while let Some(file) = stream {
         match file.read(&mut buffer) {

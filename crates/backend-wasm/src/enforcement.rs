@@ -5,16 +5,16 @@ use fumehood_model::envelope::Envelope;
 use std::path::PathBuf;
 
 /// The engine's own part comes first in each clause; the walls around it are the kernel's and follow.
-pub(crate) fn around(walls: &Enforcement, folders: &[PathBuf]) -> Enforcement {
+pub(crate) fn around(walls: &Enforcement, folders: &[PathBuf], hash: Option<&str>) -> Enforcement {
     let clauses = walls.0.iter().map(|(clause, mechanisms)| {
-        let mut all: Vec<Mechanism> = engine(*clause, folders).into_iter().collect();
+        let mut all: Vec<Mechanism> = engine(*clause, folders, hash).into_iter().collect();
         all.extend(mechanisms.iter().cloned());
         (*clause, all)
     });
     Enforcement(clauses.collect())
 }
 
-fn engine(clause: Clause, folders: &[PathBuf]) -> Option<Mechanism> {
+fn engine(clause: Clause, folders: &[PathBuf], hash: Option<&str>) -> Option<Mechanism> {
     let detail = match clause {
         Clause::Filesystem => {
             let list: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
@@ -22,7 +22,10 @@ fn engine(clause: Clause, folders: &[PathBuf]) -> Option<Mechanism> {
         }
         Clause::Network => "the module has no sockets".to_owned(),
         Clause::Privilege => {
-            "the module makes no system calls: it has functions of WASI preview 1, and starts no process".to_owned()
+            let named = hash.map(|hash| format!(" (sha256 {hash})")).unwrap_or_default();
+            format!(
+                "the module{named} makes no system calls: it has functions of WASI preview 1, and starts no process"
+            )
         }
         Clause::Resources => "each memory of the module is capped by itself too".to_owned(),
         Clause::Credentials | Clause::Cleanup => return None,

@@ -1,9 +1,11 @@
 //! A live engine: a sandbox of the container level whose command is always the engine.
 
-use crate::words::{ENGINE_AT, Order, Run};
+use crate::cache::Entry;
+use crate::words::{BROKEN, ENGINE_AT, Order, Run};
 use fumehood_backend::gateway::Gateway;
-use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
+use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters, WaitStatus};
 use fumehood_model::exec::ExecRequest;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct WasmInstance {
     pub(crate) walls: Box<dyn Instance>,
+    pub(crate) entry: Entry,
     /// But for the folder and the arguments, which come with the request.
     pub(crate) run: Run,
 }
@@ -29,7 +32,14 @@ impl Instance for WasmInstance {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        self.walls.next_event()
+        match self.walls.next_event()? {
+            Event::Ended { status: WaitStatus::Signalled(BROKEN), .. } => {
+                // Whatever was wrong with the code: the next run makes it again.
+                self.entry.forget();
+                Some(Event::NotStarted(ExecError::NotExecutable(io::ErrorKind::InvalidData)))
+            }
+            event => Some(event),
+        }
     }
 
     fn signal(&mut self, signal: i32) -> Result<(), ExecError> {

@@ -15,8 +15,8 @@
 
 mod cache;
 mod compile;
-mod engine;
 mod enforcement;
+mod engine;
 mod folders;
 mod instance;
 mod module;

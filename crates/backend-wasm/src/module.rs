@@ -128,7 +128,8 @@ fn judge(bytes: &[u8]) -> Result<(), (&'static str, &'static str)> {
     }
 }
 
-const NOT_THERE: &str = "at this level the command is a WebAssembly file of the host: `fumehood run --level wasm module.wasm`";
+const NOT_THERE: &str =
+    "at this level the command is a WebAssembly file of the host: `fumehood run --level wasm module.wasm`";
 
 const NOT_WASM: (&str, &str) = (
     "it is not a WebAssembly module",

@@ -57,7 +57,8 @@ impl WasmPlan {
         let found = Found::find(source, &cache);
         // What the host can not hold is told now, whatever becomes of the module.
         let begun = Self::walls(walls, envelope, placement, &cache, found.as_ref().ok())?;
-        let enforcement = enforcement::around(begun.enforcement(), &folders);
+        let hash = found.as_ref().ok().map(|found| found.module.hash.as_str());
+        let enforcement = enforcement::around(begun.enforcement(), &folders, hash);
         Ok(Self {
             walls: Rc::clone(walls),
             envelope: envelope.clone(),
@@ -91,7 +92,8 @@ impl WasmPlan {
         let failed = |error: std::io::Error| LaunchError {
             step: "keep the compiled module".to_owned(),
             why: error.to_string(),
-            remedy: "make room on the disk of the state folder, or name another with `FUMEHOOD_STATE`".to_owned(),
+            remedy: "make room on the disk of the state folder, or name another with `FUMEHOOD_STATE`"
+                .to_owned(),
         };
         let memory_bytes = self.envelope.resources().memory_bytes.max(COMPILE_BYTES);
         let envelope = compile_envelope(&self.envelope, memory_bytes)?;
@@ -99,7 +101,7 @@ impl WasmPlan {
         let engine = (found.engine.clone(), PathBuf::from(ENGINE_AT));
         let plan = self.walls.plan_bare(&envelope, &placement, Bare { files: vec![engine] });
         let plan = plan.map_err(|no| unheld(&no))?;
-        let mut draft = self.cache.draft(self.placement.id.as_str()).map_err(failed)?;
+        let mut draft = self.cache.draft().map_err(failed)?;
         let compiled = compile::compile(plan, &found.module.bytes()?, &mut draft, memory_bytes);
         // It bore the run's own name, which the run takes next.
         let _ = self.walls.reap(&self.placement.id);
@@ -128,7 +130,11 @@ impl Plan for WasmPlan {
         if made.least_bytes > limit {
             return Err(LaunchError {
                 step: "start the module".to_owned(),
-                why: format!("it begins with {} of memory, and may use {}", show_bytes(made.least_bytes), show_bytes(limit)),
+                why: format!(
+                    "it begins with {} of memory, and may use {}",
+                    show_bytes(made.least_bytes),
+                    show_bytes(limit)
+                ),
                 remedy: "give it more with `--memory`".to_owned(),
             });
         }
@@ -146,7 +152,8 @@ impl Plan for WasmPlan {
             None => Self::walls(&self.walls, &self.envelope, &self.placement, &self.cache, Some(&found))
                 .map_err(|no| unheld(&no))?,
         };
-        Ok(Box::new(WasmInstance { walls: begun.launch()?, run }))
+        let entry = self.cache.entry(&found.key);
+        Ok(Box::new(WasmInstance { walls: begun.launch()?, entry, run }))
     }
 }
 

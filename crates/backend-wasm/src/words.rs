@@ -18,6 +18,10 @@ pub(crate) const ARTIFACT_AT: &str = "/run/fumehood/module";
 const COMPILE: &str = "compile";
 const RUN: &str = "run";
 
+/// The signal by which the engine ends itself when it could not start the module. No module can send one, and no
+/// keeper sends this one.
+pub(crate) const BROKEN: u8 = 12;
+
 /// The longest answer that is read, and the longest text of it that is told.
 pub(crate) const ANSWER_BYTES: usize = 4096;
 const TOLD_CHARACTERS: usize = 400;

@@ -6,7 +6,7 @@ use crate::{screen, tasks};
 use fumehood_model::egress::Reach;
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength};
 use fumehood_model::envelope::{Cleanup, Envelope, Network, Root};
-use fumehood_model::level::Choice;
+use fumehood_model::level::{Choice, Level};
 use fumehood_model::quantity::{show_bytes, show_cpus, show_duration};
 use fumehood_runtime::run::explain;
 use serde::Serialize;
@@ -73,7 +73,7 @@ fn text(prepared: &Prepared, enforcement: &Enforcement, names: &[String], comman
     let request = &prepared.request;
     let mut lines = vec![row("level", &format!("{}: {}", request.choice.level, request.choice.reason))];
     for clause in Clause::ALL {
-        let mut facts = facts(clause, &request.envelope);
+        let mut facts = facts(clause, &request.envelope, request.choice.level);
         facts.extend(enforcement.of(clause).iter().map(held));
         push(&mut lines, clause.name(), &facts);
     }
@@ -86,9 +86,9 @@ fn text(prepared: &Prepared, enforcement: &Enforcement, names: &[String], comman
 }
 
 /// What the envelope says in one clause.
-fn facts(clause: Clause, envelope: &Envelope) -> Vec<String> {
+fn facts(clause: Clause, envelope: &Envelope, level: Level) -> Vec<String> {
     match clause {
-        Clause::Filesystem => file_facts(envelope),
+        Clause::Filesystem => file_facts(envelope, level),
         Clause::Network => network_facts(envelope.network()),
         Clause::Privilege => {
             let privilege = envelope.privilege();
@@ -147,9 +147,10 @@ fn secret_facts(envelope: &Envelope) -> Vec<String> {
         .collect()
 }
 
-fn file_facts(envelope: &Envelope) -> Vec<String> {
+fn file_facts(envelope: &Envelope, level: Level) -> Vec<String> {
     let files = envelope.filesystem();
     let mut facts = vec![match &files.root {
+        Root::HostSystem if level == Level::Wasm => "root: the engine, and no system".to_owned(),
         Root::HostSystem => "root: the host's system folders, read-only".to_owned(),
         Root::Image(image) => format!("root: image `{}`, {}, read-only", image.name, image.digest),
         Root::Directory(folder) => format!("root: `{}`, read-only", folder.display()),

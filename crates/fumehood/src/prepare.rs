@@ -59,13 +59,8 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, &question, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();
-    let mut command = Command::new(args, &layered.envelope, &places, terminals);
-    if choice.level == Level::Wasm {
-        // The command is a module of the host, and no program of the host is inside.
-        command.toolchains.roots.clear();
-    } else {
-        notes.extend(command.notes());
-    }
+    let command = Command::new(args, &layered.envelope, &places, (choice.level, terminals));
+    notes.extend(command.notes());
     notes.extend(left_behind(&args.command, &layered.envelope, &places.cwd));
     let Command { toolchains, resolution, exec, home_at, .. } = command;
     let request = RunRequest {
@@ -110,7 +105,12 @@ impl Prepared {
 // === impl Command ===
 
 impl Command {
-    fn new(args: &RunArguments, envelope: &Envelope, places: &Places, terminals: Terminals) -> Self {
+    fn new(
+        args: &RunArguments,
+        envelope: &Envelope,
+        places: &Places,
+        (level, terminals): (Level, Terminals),
+    ) -> Self {
         let views = views(envelope);
         let variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let lookup =
@@ -120,8 +120,15 @@ impl Command {
         let cwd = Path::new(WORKSPACE).join(args.cwd.as_deref().unwrap_or(Path::new("")));
         let cwd: PathBuf = cwd.components().collect();
         let name = args.command.first().map_or(Path::new(""), Path::new);
-        let toolchains = Toolchains::find(&host, &views, name);
-        let resolution = resolve(&host, &toolchains, &views, name, (&cwd, &places.cwd));
+        let (toolchains, resolution) = if level == Level::Wasm {
+            // The command is a module of the host, and no program of the host is inside.
+            let module = args.command.first().map(|_| places.cwd.join(name));
+            (Toolchains::default(), Resolution { inside: module, host: None, flag: None })
+        } else {
+            let toolchains = Toolchains::find(&host, &views, name);
+            let resolution = resolve(&host, &toolchains, &views, name, (&cwd, &places.cwd));
+            (toolchains, resolution)
+        };
         let home_at = environment::home_at(places.home.as_deref(), views.image);
         let shell = shell(&views);
         let env = environment::environment(&variables, envelope.environment(), &toolchains, &home_at, shell);

@@ -32,17 +32,17 @@ fn judge(bytes: &[u8]) -> Result<(u64, Vec<u8>), Answer> {
     let linker = config::linker(&engine).map_err(invalid)?;
     if let Err(error) = linker.instantiate_pre(&module) {
         return Err(match error.downcast_ref::<UnknownImportError>() {
-            Some(import) => Answer::Import {
-                module: import.module().to_owned(),
-                name: import.name().to_owned(),
-            },
+            Some(import) => {
+                Answer::Import { module: import.module().to_owned(), name: import.name().to_owned() }
+            }
             None => Answer::Invalid(told(&error)),
         });
     }
     if module.get_export("_start").is_none() {
         return Err(Answer::NoStart);
     }
-    let least_bytes = module.resources_required().max_initial_memory_size.unwrap_or(0).saturating_mul(PAGE_BYTES);
+    let least_bytes =
+        module.resources_required().max_initial_memory_size.unwrap_or(0).saturating_mul(PAGE_BYTES);
     Ok((least_bytes, module.serialize().map_err(invalid)?))
 }
 

@@ -2,8 +2,8 @@
 
 use crate::wasi::{self, Host};
 use wasmtime::{
-    Config, Engine, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel, PoolingAllocationConfig,
-    Result, Store, StoreLimits, StoreLimitsBuilder,
+    Config, Engine, InstanceAllocationStrategy, InstancePre, Linker, Module, OptLevel,
+    PoolingAllocationConfig, Result, Store, StoreLimits, StoreLimitsBuilder,
 };
 
 /// The stack of a module. The main thread's has four times that.

@@ -3,7 +3,7 @@
 //! A trap is a crash, and ends this process as the same crash ends a native program: by a signal. A module can
 //! not send one, so the ending tells a trap from a code that the module chose.
 
-use super::{BROKEN, say};
+use super::say;
 use crate::wasi::Exit;
 use fumehood_model::text::shown;
 use rustix::process::{Signal, getpid, kill_process};
@@ -19,10 +19,15 @@ pub(super) fn of(outcome: wasmtime::Result<()>) -> ExitCode {
     }
     let Some(trap) = error.downcast_ref::<Trap>() else {
         say(&format!("the module could not be started: {}", shown(&format!("{error:#}"))));
-        return ExitCode::from(BROKEN);
+        return broken();
     };
     say(&format!("the module trapped: {}{}", named(*trap), place(&error)));
     die(signal(*trap))
+}
+
+/// The module was not started: told by a signal that nothing else sends.
+pub(super) fn broken() -> ExitCode {
+    die(Signal::USR2)
 }
 
 fn named(trap: Trap) -> String {

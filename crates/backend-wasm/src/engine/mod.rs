@@ -17,20 +17,23 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// The code of an engine that could not do its own work.
-const BROKEN: u8 = 125;
+/// The code of an engine that was started by hand.
+const OUTSIDE: u8 = 125;
 
 /// Does what the words after [`crate::ROLE`] say.
 pub fn main(words: &[OsString]) -> ExitCode {
+    if !is_confined() {
+        say("the engine runs inside a sandbox only");
+        return ExitCode::from(OUTSIDE);
+    }
     let outcome = match Order::parse(words) {
-        _ if !is_confined() => Err("the engine runs inside a sandbox only".to_owned()),
         Some(Order::Compile) => compile::compile(),
         Some(Order::Run(order)) => run::run(order),
         None => Err("the engine was not told what to do".to_owned()),
     };
     outcome.unwrap_or_else(|why| {
         say(&why);
-        ExitCode::from(BROKEN)
+        end::broken()
     })
 }
 

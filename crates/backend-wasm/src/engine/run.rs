@@ -21,9 +21,9 @@ pub(super) fn run(order: Run) -> Result<ExitCode, String> {
     // Taking everything apart would only take time: the kernel does it.
     let mut store = ManuallyDrop::new(Store::new(&engine, host(order)?));
     store.limiter(|host| &mut host.limits);
-    let outcome = linker.instantiate(&mut *store, &module).and_then(|instance| {
-        instance.get_typed_func::<(), ()>(&mut *store, "_start")?.call(&mut *store, ())
-    });
+    let outcome = linker
+        .instantiate(&mut *store, &module)
+        .and_then(|instance| instance.get_typed_func::<(), ()>(&mut *store, "_start")?.call(&mut *store, ()));
     Ok(end::of(outcome))
 }
 
@@ -42,7 +42,8 @@ fn host(order: Run) -> Result<Host, String> {
     // First, as is usual: libraries look relative paths up under this name.
     give(&mut host, &cwd, b".".to_vec()).map_err(|why| format!("{}: {why}", refused(&cwd)))?;
     for folder in &folders {
-        give(&mut host, folder, bytes(folder.as_os_str())).map_err(|why| format!("{}: {why}", refused(folder)))?;
+        give(&mut host, folder, bytes(folder.as_os_str()))
+            .map_err(|why| format!("{}: {why}", refused(folder)))?;
     }
     host.arguments = arguments.into_iter().map(OsStringExt::into_vec).collect();
     host.environment = environment(&cwd);

@@ -58,8 +58,12 @@ pub(crate) fn fdstat(file: FileType, flags: u16) -> [u8; 24] {
     bytes
 }
 
-const FLAGS: [(u16, OFlags); 4] =
-    [(APPEND, OFlags::APPEND), (DATA_SYNC, OFlags::DSYNC), (NONBLOCK, OFlags::NONBLOCK), (SYNC, OFlags::SYNC)];
+const FLAGS: [(u16, OFlags); 4] = [
+    (APPEND, OFlags::APPEND),
+    (DATA_SYNC, OFlags::DSYNC),
+    (NONBLOCK, OFlags::NONBLOCK),
+    (SYNC, OFlags::SYNC),
+];
 
 /// The kernel's flags for those of a module. Unknown ones are none.
 pub(crate) fn flags_in(flags: u16) -> OFlags {

@@ -63,10 +63,7 @@ impl Host {
 }
 
 /// Runs one function on the memory of the module that calls it.
-fn call(
-    mut caller: Caller<'_, Host>,
-    function: impl FnOnce(&mut Call<'_>) -> Result<(), Errno>,
-) -> i32 {
+fn call(mut caller: Caller<'_, Host>, function: impl FnOnce(&mut Call<'_>) -> Result<(), Errno>) -> i32 {
     let Some(Extern::Memory(memory)) = caller.get_export("memory") else {
         return Errno::FAULT.0.into();
     };

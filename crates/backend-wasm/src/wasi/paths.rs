@@ -135,12 +135,7 @@ pub(super) fn open(
     call.memory.write_u32(to, number)
 }
 
-fn open_place(
-    place: &Place,
-    making: u32,
-    rights: u64,
-    mode: OFlags,
-) -> Result<std::os::fd::OwnedFd, Errno> {
+fn open_place(place: &Place, making: u32, rights: u64, mode: OFlags) -> Result<std::os::fd::OwnedFd, Errno> {
     let asked = |bit: u32| making & bit != 0;
     let folder = asked(DIRECTORY) || place.must_be_folder;
     if folder && asked(CREATE) {

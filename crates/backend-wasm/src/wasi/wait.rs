@@ -46,7 +46,8 @@ pub(super) fn poll(call: &mut Call<'_>, asked: u32, answers: u32, count: u32, to
 
 fn parse(call: &Call<'_>, at: u32) -> Result<Asked, Errno> {
     let bytes: [u8; SUBSCRIPTION_BYTES as usize] = call.memory.array(at)?;
-    let part = |from: usize| bytes.get(from..).and_then(|rest| rest.first_chunk::<8>()).copied().unwrap_or_default();
+    let part =
+        |from: usize| bytes.get(from..).and_then(|rest| rest.first_chunk::<8>()).copied().unwrap_or_default();
     let word = |from: usize| u64::from_le_bytes(part(from));
     let half = |from: usize| u32::try_from(word(from) & u64::from(u32::MAX)).unwrap_or(0);
     let kind = bytes.get(8).copied().unwrap_or(u8::MAX);
@@ -100,7 +101,9 @@ fn wait(call: &Call<'_>, all: &[Asked]) -> Result<Vec<[u8; 32]>, Errno> {
     for asked in all {
         match asked.what {
             // The shortest wait is over when nothing else ended it.
-            What::Time(time) if found == 0 && Some(time) == limit => events.push(event(asked, CLOCK, 0, 0, false)),
+            What::Time(time) if found == 0 && Some(time) == limit => {
+                events.push(event(asked, CLOCK, 0, 0, false))
+            }
             What::Time(_) => {}
             What::Wrong(kind, errno) => events.push(event(asked, kind, errno.0, 0, false)),
             What::Read(_) | What::Write(_) => {

@@ -178,9 +178,17 @@ mod tests {
     #[test]
     fn nothing_leads_out() {
         let yard = yard();
-        for path in
-            ["..", "../outside", "a/../../outside", "out", "absolute", "/etc/passwd", "a/around/b/file", "in/../../../outside", "out/"]
-        {
+        for path in [
+            "..",
+            "../outside",
+            "a/../../outside",
+            "out",
+            "absolute",
+            "/etc/passwd",
+            "a/around/b/file",
+            "in/../../../outside",
+            "out/",
+        ] {
             assert_eq!(look(&yard, path, Last::Follow), Err(Errno::NOTCAPABLE), "{path}");
         }
     }

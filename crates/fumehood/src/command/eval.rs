@@ -99,7 +99,11 @@ fn evaluate(args: &EvalArguments) -> ExitCode {
 /// The same, as `fumehood run` would be asked for it.
 fn prepare(args: &EvalArguments) -> Result<RunArguments, Refusal> {
     let Some(lang) = args.lang else {
-        return Err(Refusal::new("read the arguments", "no language is named", "add `--lang js` or `--lang python`"));
+        return Err(Refusal::new(
+            "read the arguments",
+            "no language is named",
+            "add `--lang js` or `--lang python`",
+        ));
     };
     let Interpreter { path, module, name, eval, .. } = interpreters::find(lang, &tasks::state()?)?;
     let mut inputs = args.inputs.clone();
@@ -113,7 +117,11 @@ fn prepare(args: &EvalArguments) -> Result<RunArguments, Refusal> {
         (None, Some(first)) if first == "-" => command.extend([OsString::from(eval), typed()?]),
         (None, Some(file)) => command.push(brought(file, args, &mut inputs)?),
         (None, None) => {
-            return Err(Refusal::new("read the arguments", "there is no script", "write `-e CODE`, a FILE, or `-`"));
+            return Err(Refusal::new(
+                "read the arguments",
+                "there is no script",
+                "write `-e CODE`, a FILE, or `-`",
+            ));
         }
     }
     command.extend(words.cloned());
@@ -141,7 +149,11 @@ fn brought(file: &OsStr, args: &EvalArguments, inputs: &mut Vec<OsString>) -> Re
         return Ok(file.to_owned());
     }
     let name = Path::new(file).file_name().ok_or_else(|| {
-        Refusal::new("read the arguments", format!("`{}` is no file", file.to_string_lossy()), "name a script")
+        Refusal::new(
+            "read the arguments",
+            format!("`{}` is no file", file.to_string_lossy()),
+            "name a script",
+        )
     })?;
     inputs.push(file.to_owned());
     Ok(name.to_owned())
@@ -150,9 +162,7 @@ fn brought(file: &OsStr, args: &EvalArguments, inputs: &mut Vec<OsString>) -> Re
 /// A script from standard input.
 fn typed() -> Result<OsString, Refusal> {
     let mut code = String::new();
-    let refused = |why: String| {
-        Refusal::new("read the script", why, "put it into a file, and name that")
-    };
+    let refused = |why: String| Refusal::new("read the script", why, "put it into a file, and name that");
     let input = std::io::stdin().lock();
     input.take(MOST_CODE_BYTES + 1).read_to_string(&mut code).map_err(|error| refused(error.to_string()))?;
     if code.len() as u64 > MOST_CODE_BYTES {

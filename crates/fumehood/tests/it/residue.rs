@@ -350,6 +350,38 @@ fn processes_of_the_process_level_without_namespaces() {
     }
 }
 
+/// A keeper that is ended while a module is compiled in a sandbox of its own, or while it runs.
+#[cfg(feature = "wasm")]
+#[test]
+fn a_keeper_with_a_module() {
+    for caller in [Caller::Root, Caller::User] {
+        if !caller.available() {
+            continue;
+        }
+        let lab = Lab::alone(caller);
+        assert!(start(&lab, "true").wait().unwrap().success());
+        let before = Host::now(&lab);
+        for round in 0..rounds(8, 80) {
+            // Another module each time, so that each is compiled.
+            let text = format!(
+                "(module (memory (export \"memory\") 1) (data (i32.const 0) \"{round}\") (func (export \"_start\") (loop $l (br $l))))"
+            );
+            let module = lab.file("spin.wasm", wat::parse_str(text).unwrap());
+            let mut command = lab.fumehood();
+            command.args(["run", "-q", "--level", "wasm", "--"]).arg(module).arg(lab.path());
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut child = command.spawn().unwrap();
+            std::thread::park_timeout(Duration::from_micros(dice(300_000)));
+            kill_now(&mut child);
+        }
+        assert!(start(&lab, "true").wait().unwrap().success());
+        settled(&lab, &before);
+        let kept = folder(lab.state().join("shared/wasm").to_str().unwrap(), |_| true);
+        let strange = kept.iter().find(|name| !name.ends_with(".made") && !name.ends_with(".code"));
+        assert_eq!(strange, None, "{kept:?}");
+    }
+}
+
 fn one_of(child: &Child) -> Vec<u32> {
     let all = descendants(child.id());
     let count = u64::try_from(all.len()).unwrap();

@@ -33,7 +33,12 @@ fn a_trap_is_no_code_of_the_modules(lab: &Lab) {
         ("unreachable", "unreachable", "SIGILL", "`unreachable` instruction executed, in `it`"),
         ("divide", "(drop (i32.div_u (i32.const 1) (i32.const 0)))", "SIGFPE", "integer divide by zero"),
         ("memory", "(drop (i32.load (i32.const -4)))", "SIGSEGV", "out of bounds memory access"),
-        ("far", "(drop (i32.load offset=4294967295 (i32.const -1)))", "SIGSEGV", "out of bounds memory access"),
+        (
+            "far",
+            "(drop (i32.load offset=4294967295 (i32.const -1)))",
+            "SIGSEGV",
+            "out of bounds memory access",
+        ),
         ("deep", "(call $it)", "SIGSEGV", "call stack exhausted"),
     ] {
         let path = module(lab, &format!("{name}.wasm"), &starting(body));
@@ -64,10 +69,9 @@ fn memory_has_an_end(lab: &Lab) {
     match lab.caller {
         Caller::Root => assert_eq!(cause, "out_of_memory", "{told}"),
         // Without a cgroup the kernel refuses the growth itself, and the module goes on to its end.
-        Caller::User => assert!(
-            cause == "out_of_memory" || (cause == "exited" && told["ending"]["code"] == 3),
-            "{told}"
-        ),
+        Caller::User => {
+            assert!(cause == "out_of_memory" || (cause == "exited" && told["ending"]["code"] == 3), "{told}")
+        }
     }
 }
 
@@ -81,8 +85,21 @@ fn nothing_outside_of_its_folders_is_opened(lab: &Lab) {
     let flags = ["-q", "--workspace", "project"];
     let above = format!("r3../../../{}", lab.path().join("secret").display());
     for word in [
-        "r3..", "r3../etc/passwd", "r3sub/../../etc/passwd", "r3/etc/passwd", "r3/proc/self/environ", "r3absolute",
-        "r3up", "r3proc", "r3sub/../absolute", "w3../made", "w3absolute", "w3up", "d3../made", "u3../tmp", &above,
+        "r3..",
+        "r3../etc/passwd",
+        "r3sub/../../etc/passwd",
+        "r3/etc/passwd",
+        "r3/proc/self/environ",
+        "r3absolute",
+        "r3up",
+        "r3proc",
+        "r3sub/../absolute",
+        "w3../made",
+        "w3absolute",
+        "w3up",
+        "d3../made",
+        "u3../tmp",
+        &above,
     ] {
         let ran = run(lab, &flags, &[&tool, word]);
         assert_eq!(ran.out(), "76\n", "{word}: {}", ran.told());
@@ -104,7 +121,8 @@ fn an_import_that_is_not_offered_is_named(lab: &Lab) {
         ("env", "memory", "(memory 1)"),
         ("wasi_snapshot_preview1", "fd_close", "(func (param i64))"),
     ] {
-        let text = format!("(module (import \"{module_name}\" \"{name}\" {kind}) (func (export \"_start\")))");
+        let text =
+            format!("(module (import \"{module_name}\" \"{name}\" {kind}) (func (export \"_start\")))");
         let path = module(lab, "import.wasm", &text);
         let told = ending(lab, &[], &[&path]);
         assert_eq!(told["ending"]["cause"], "not_started", "{told}");

@@ -11,6 +11,7 @@ both_callers! {
     a_module_is_compiled_once
     what_a_module_can_not_have_is_refused
     what_is_no_module_is_told_so
+    an_interpreter_is_the_one_whose_hash_is_known
 }
 
 fn a_module_is_given_streams_and_ends_with_its_own_code(lab: &Lab) {
@@ -72,7 +73,8 @@ fn a_module_is_compiled_once(lab: &Lab) {
     assert_eq!(run(lab, &[], &[&tool, "e0"]).code(), 0);
     let first = kept();
     assert_eq!(first.len(), 2, "{first:?}");
-    let times = || -> Vec<_> { kept().iter().map(|path| path.metadata().unwrap().modified().unwrap()).collect() };
+    let times =
+        || -> Vec<_> { kept().iter().map(|path| path.metadata().unwrap().modified().unwrap()).collect() };
     let made = times();
     assert_eq!(run(lab, &[], &[&tool, "e3"]).code(), 3);
     assert_eq!((kept(), times()), (first.clone(), made), "it was compiled again");
@@ -82,9 +84,10 @@ fn a_module_is_compiled_once(lab: &Lab) {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(code, bytes).unwrap();
-    let ran = run(lab, &[], &[&tool, "e3"]);
-    assert_eq!(ran.code(), 125, "{}", ran.told());
-    assert!(ran.err().contains("not what it was when it was made"), "{}", ran.told());
+    let told = ending(lab, &[], &[&tool, "e3"]);
+    assert_eq!(told["ending"]["cause"], "not_started", "{told}");
+    assert!(told["stderr"]["text"].as_str().unwrap().contains("not what it was when it was made"), "{told}");
+    assert_eq!(run(lab, &[], &[&tool, "e3"]).code(), 3, "it is made again");
 }
 
 fn what_a_module_can_not_have_is_refused(lab: &Lab) {
@@ -119,5 +122,32 @@ fn what_is_no_module_is_told_so(lab: &Lab) {
         let ran = run(lab, flags, &[path]);
         assert_eq!(ran.code(), 125, "{path}: {}", ran.told());
         assert!(ran.err().contains(what) && ran.err().contains("remedy"), "{path}: {}", ran.told());
+    }
+}
+
+fn an_interpreter_is_the_one_whose_hash_is_known(lab: &Lab) {
+    let eval = |words: &[&str]| {
+        let mut command = lab.fumehood();
+        command.arg("eval").args(words);
+        finish(command, b"")
+    };
+    let ran = eval(&["--lang", "js", "-e", "1+1"]);
+    assert_eq!(ran.code(), 125, "{}", ran.told());
+    assert!(ran.err().contains("fumehood eval --setup js"), "{}", ran.told());
+    let cat = module(lab, "cat.wasm", CAT);
+    let ran = eval(&["--setup", "js", "--from", &cat]);
+    assert_eq!(ran.code(), 1, "{}", ran.told());
+    assert!(
+        ran.err().contains("SHA-256") && !lab.state().join("interpreters/js.wasm").exists(),
+        "{}",
+        ran.told()
+    );
+    // One that was exchanged since is not compiled.
+    std::fs::copy(&cat, lab.state().join("interpreters/js.wasm")).unwrap();
+    let ran = eval(&["--lang", "js", "-e", "1+1"]);
+    assert_eq!(ran.code(), 125, "{}", ran.told());
+    assert!(ran.err().contains("set it up again"), "{}", ran.told());
+    for words in [&["--lang", "js"][..], &["-e", "1"], &["--lang", "perl", "-e", "1"]] {
+        assert_ne!(eval(words).code(), 0, "{words:?}");
     }
 }
