@@ -22,6 +22,7 @@ mod hold;
 mod keep;
 mod look;
 mod numbers;
+mod serve;
 mod wire;
 
 use std::io::Write as _;
@@ -40,7 +41,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["guard", folder] => keep::guard(folder),
-        ["range", log, folder, command @ ..] => keep::range(log, folder, command),
+        ["range", log, folder] => keep::range(log, folder),
+        ["enter", pid, "--", command @ ..] => keep::enter(pid, command),
+        ["pause", ..] => call::pause(),
         ["with", file, "--", command @ ..] => keep::with_stray(file, command),
         ["key", name, value, "--", command @ ..] => keep::with_key(name, value, command),
         ["closed", "--", command @ ..] => keep::closed(command),

@@ -14,6 +14,14 @@ const SHOWN_BYTES: usize = 600;
 pub(crate) fn done(verb: &str, words: &[&str]) -> bool {
     match (verb, words) {
         ("tcp", [host, port, sent]) => tcp(host, port, &unescaped(sent)),
+        // With `$NAME` replaced by what that variable holds here.
+        ("tcp-variables", [host, port, sent]) => {
+            let mut sent = (*sent).to_owned();
+            for (name, value) in std::env::vars() {
+                sent = sent.replace(&format!("${name}"), &value);
+            }
+            tcp(host, port, &unescaped(&sent));
+        }
         ("udp", [host, port, sent]) => udp(host, port, sent),
         ("icmp", [host]) => icmp(host),
         ("dns", [server, over, kind, name]) => dns(server, over, kind, name),
@@ -75,8 +83,8 @@ fn address(host: &str) -> Option<IpAddr> {
     }
     let answer = ask(&server()?, "udp", 1, host)?;
     // The first address of the answer section; names in it are compressed by our server and by the wall.
-    let at = answer.windows(12).position(|part| part.starts_with(&[0, 1, 0, 1]) && part.ends_with(&[0, 4]) && part.len() == 12)?;
-    let bytes: [u8; 4] = answer.get(at + 10 + 0..at + 14)?.try_into().ok()?;
+    let at = answer.windows(10).position(|part| part.starts_with(&[0, 1, 0, 1]) && part.ends_with(&[0, 4]))?;
+    let bytes: [u8; 4] = answer.get(at + 10..at + 14)?.try_into().ok()?;
     Some(IpAddr::V4(Ipv4Addr::from(bytes)))
 }
 

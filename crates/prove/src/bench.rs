@@ -3,6 +3,7 @@
 use crate::canary::canary;
 use crate::folder::Folder;
 use crate::probe::{How, Side};
+use crate::range::Range;
 use crate::scene::Scene;
 use crate::told::Told;
 use base64::Engine as _;
@@ -13,6 +14,7 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,13 +45,15 @@ pub enum ProveError {
 /// Where every probe of a self-test finds what it needs.
 #[derive(Debug)]
 pub(crate) struct Bench {
+    // Before the folder: its guard waits for their processes.
+    walled: Scene,
+    open: Scene,
     pub(crate) folder: Folder,
     pub(crate) binary: PathBuf,
     pub(crate) level: Level,
     pub(crate) root: bool,
-    walled: Scene,
-    open: Scene,
     count: AtomicU32,
+    range: OnceLock<Result<Range, String>>,
 }
 
 /// One run.
@@ -144,7 +148,7 @@ impl Bench {
         };
         let (walled, open) = (scene("walled", Side::Walled)?, scene("open", Side::Open)?);
         let root = fumehood_sys::host::euid() == 0;
-        Ok(Self { walled, open, folder, binary, level, root, count: AtomicU32::new(0) })
+        Ok(Self { walled, open, folder, binary, level, root, count: AtomicU32::new(0), range: OnceLock::new() })
     }
 
     pub(crate) const fn scene(&self, side: Side) -> &Scene {
@@ -167,6 +171,15 @@ impl Bench {
         let path = self.fresh("state")?;
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
         Ok(path)
+    }
+
+    /// The network in which every address is ours; made when it is first asked for.
+    pub(crate) fn range(&self) -> io::Result<&Range> {
+        let made = self.range.get_or_init(|| {
+            let place = self.folder.path().join("range");
+            Range::start(&self.folder.attack(), place, self.folder.group()).map_err(|error| error.to_string())
+        });
+        made.as_ref().map_err(|why| io::Error::other(why.clone()))
     }
 
     /// The state folder of every run of this self-test.

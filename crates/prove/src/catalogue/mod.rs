@@ -4,6 +4,7 @@ mod cleanup;
 mod credentials;
 mod files;
 mod kernel;
+mod network;
 mod processes;
 mod record;
 mod resources;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Probe> {
         kernel::probes(),
         processes::probes(),
         files::probes(),
+        network::probes(),
         credentials::probes(),
         resources::probes(),
         cleanup::probes(),
@@ -91,7 +93,7 @@ mod tests {
         ids.dedup();
         assert_eq!(ids.len(), all.len());
         for wall in Wall::ALL {
-            assert!(all.iter().any(|probe| probe.wall == wall) || wall == Wall::Network, "{}", wall.name());
+            assert!(all.iter().any(|probe| probe.wall == wall), "{}", wall.name());
         }
     }
 }
