@@ -56,8 +56,16 @@ pub fn prove(options: &Options) -> Result<Report, ProveError> {
         .copied()
         .collect();
     let first = first(&bench)?;
-    let mut rows = together(&bench, &chosen);
-    rows.extend(alone(&bench, &chosen));
+    let rows = std::thread::scope(|scope| {
+        // A network takes longest to make: it is begun beside the rest.
+        if chosen.iter().any(|probe| probe.wall == Wall::Network) {
+            scope.spawn(|| bench.range().is_ok());
+        }
+        let mut rows = together(&bench, &chosen);
+        rows.extend(alone(&bench, &chosen));
+        rows
+    });
+    let mut rows = rows;
     // In the order of the catalogue.
     rows.sort_by_key(|row| all.iter().position(|probe| probe.id == row.id));
     Ok(Report {
@@ -221,7 +229,9 @@ fn policy(bench: &Bench) -> Option<String> {
     let transcript = fumehood_audit::read(&records, &tasks.first()?.task).ok()?;
     let launched = transcript.lines.iter().find(|line| line.event == "sandbox.launched")?;
     let envelope = launched.fields.get("envelope")?;
-    let digest = Sha256::digest(envelope.to_string().as_bytes());
+    // The folder of this self-test is another one each time; the rest of the envelope is not.
+    let text = envelope.to_string().replace(&*bench.folder.path().to_string_lossy(), "");
+    let digest = Sha256::digest(text.as_bytes());
     Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
