@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod both_callers;
 #[cfg(test)]
+mod broken;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod deputy;
@@ -19,6 +21,8 @@ mod escape;
 mod gate;
 #[cfg(test)]
 mod lab;
+#[cfg(test)]
+mod prove;
 #[cfg(test)]
 mod publish;
 #[cfg(test)]

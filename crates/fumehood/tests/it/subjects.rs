@@ -3,13 +3,14 @@
 use crate::lab::{Lab, Ran, finish};
 use base64::Engine;
 use fumehood_backend::conformance::{Case, Outcome, Script, Stage, Subject, Want};
+use fumehood_model::level::Level;
 use std::ffi::OsString;
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-/// The built binary.
+/// The built binary, at one of its levels.
 #[derive(Debug)]
-pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab);
+pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab, pub(crate) Level);
 
 /// bubblewrap with every wall that it has, as a reference.
 #[derive(Debug)]
@@ -23,7 +24,11 @@ pub(crate) struct Open<'l>(pub(crate) &'l Lab);
 
 impl Subject for Fumehood<'_> {
     fn name(&self) -> String {
-        format!("fumehood, {}", self.0.caller.word())
+        format!("{}, {}", self.1, self.0.caller.word())
+    }
+
+    fn level(&self) -> Option<Level> {
+        Some(self.1)
     }
 
     fn supports(&self, _case: &Case) -> Result<(), String> {
@@ -31,7 +36,7 @@ impl Subject for Fumehood<'_> {
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        let mut args: Vec<OsString> = vec![self.0.binary().into(), "run".into(), "--json".into()];
+        let mut args: Vec<OsString> = vec![self.0.binary().into(), "run".into(), "--json".into(), "--level".into(), self.1.name().into()];
         for want in script.wants {
             match want {
                 Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),

@@ -13,6 +13,7 @@ mod resources;
 
 use crate::lab::Caller;
 use bench::{Bench, Wall};
+pub(crate) use resources::survivors;
 use fumehood_backend::conformance::Verdict;
 
 /// A probe: plants, runs, judges.
