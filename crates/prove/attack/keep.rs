@@ -38,7 +38,8 @@ pub(crate) fn open(how: &str) -> Result<(), i32> {
 /// Becomes a command on a host that lets nobody make a user namespace.
 pub(crate) fn closed(command: &[&str]) -> std::process::ExitCode {
     let done = own_user(MOUNT).and_then(|()| {
-        std::fs::write("/proc/sys/user/max_user_namespaces", "0").map_err(|error| error.raw_os_error().unwrap_or(5))
+        std::fs::write("/proc/sys/user/max_user_namespaces", "0")
+            .map_err(|error| error.raw_os_error().unwrap_or(5))
     });
     let error = match done {
         Ok(()) => call::execute(command),
@@ -67,8 +68,8 @@ fn own_user(more: i64) -> Result<(), i32> {
 }
 
 /// Waits until standard input ends, which it does with whoever holds its other end; then asks the process group
-/// that this process leads to end, and removes the folder.
-pub(crate) fn guard(folder: &str) -> std::process::ExitCode {
+/// that this process leads to end, and removes the folders.
+pub(crate) fn guard(folders: &[&str]) -> std::process::ExitCode {
     let _ = plain(109, &[0, 0]);
     for signal in [1, 2, 15] {
         call::ignore(signal);
@@ -76,18 +77,19 @@ pub(crate) fn guard(folder: &str) -> std::process::ExitCode {
     say("guarding");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     let group = plain(39, &[]).unwrap_or(0);
-    let _ = plain(62, &[-group, 15]);
     // Who was stopped by a probe hears it too.
+    let _ = plain(62, &[-group, 15]);
     let _ = plain(62, &[-group, 18]);
     let end = Instant::now() + Duration::from_secs(10);
     // A run that was asked to end takes a moment, and its reaper another.
-    while Instant::now() < end && (others(group) || std::fs::symlink_metadata(folder).is_ok()) {
-        if !others(group) {
-            remove(std::path::Path::new(folder));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    while Instant::now() < end && others(group) {
+        std::thread::sleep(Duration::from_millis(10));
     }
-    remove(std::path::Path::new(folder));
+    let there = || folders.iter().any(|folder| std::fs::symlink_metadata(folder).is_ok());
+    while Instant::now() < end + Duration::from_secs(10) && there() {
+        folders.iter().for_each(|folder| remove(std::path::Path::new(folder)));
+        std::thread::sleep(Duration::from_millis(10));
+    }
     std::process::ExitCode::SUCCESS
 }
 
@@ -175,7 +177,9 @@ pub(crate) fn range(log: &str, folder: &str) -> std::process::ExitCode {
         let mut poll = [entry(watcher.cast_unsigned()), entry(0)];
         let _ = sys(7, [(&mut poll).into(), 2.into(), (-1).into()]);
         // MSG_DONTWAIT.
-        while let Ok(length) = sys(45, [watcher.into(), (&mut packet).into(), 256.into(), 0x40.into(), 0.into(), 0.into()]) {
+        while let Ok(length) =
+            sys(45, [watcher.into(), (&mut packet).into(), 256.into(), 0x40.into(), 0.into(), 0.into()])
+        {
             let length = usize::try_from(length).unwrap_or(0).min(256);
             if let Some(line) = crate::wire::packet(&packet[..length]) {
                 let _ = file.write_all(format!("packet {line}\n").as_bytes());
@@ -196,7 +200,8 @@ pub(crate) fn enter(pid: &str, command: &[&str]) -> std::process::ExitCode {
     // Entering mounts leads to their root; back to where we were.
     let here = std::env::current_dir().unwrap_or_default();
     // All are opened first: within the first, the others may be out of sight.
-    let opened: Vec<_> = kinds.iter().map(|kind| crate::doors::open(&format!("/proc/{pid}/ns/{kind}"), 0)).collect();
+    let opened: Vec<_> =
+        kinds.iter().map(|kind| crate::doors::open(&format!("/proc/{pid}/ns/{kind}"), 0)).collect();
     for number in opened {
         done = done.and_then(|_| plain(308, &[number?, 0]));
     }

@@ -32,7 +32,8 @@ use std::process::ExitCode;
 const STEP_SECONDS: u32 = 25;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         [side @ ("do" | "open"), nonce, steps @ ..] => {
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
             say(&format!("end {nonce}"));
             ExitCode::SUCCESS
         }
-        ["guard", folder] => keep::guard(folder),
+        ["guard", folders @ ..] => keep::guard(folders),
         ["range", log, folder] => keep::range(log, folder),
         ["enter", pid, "--", command @ ..] => keep::enter(pid, command),
         ["pause", ..] => call::pause(),
@@ -83,7 +84,11 @@ fn run(open: bool, words: &[&str]) {
 }
 
 fn one(verb: &str, arguments: &[&str]) {
-    if doors::tried(verb, arguments) || look::done(verb, arguments) || hold::done(verb, arguments) || wire::done(verb, arguments) {
+    if doors::tried(verb, arguments)
+        || look::done(verb, arguments)
+        || hold::done(verb, arguments)
+        || wire::done(verb, arguments)
+    {
         return;
     }
     say(&format!("there is no verb {verb}"));

@@ -86,7 +86,8 @@ fn streams(mut stream: TcpStream, log: &Log) {
             break;
         }
     }
-    let shown: String = got.iter().map(|byte| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' }).collect();
+    let shown: String =
+        got.iter().map(|byte| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' }).collect();
     note(log, &format!("bytes {place} {shown}"));
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n");
     let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -138,7 +139,8 @@ fn answer(question: &[u8], log: &Log, asked: &Mutex<BTreeSet<String>>) -> Option
 /// What a name stands for; one that does not say, for an address that is the same for all.
 fn addresses(name: &str, asked: &Mutex<BTreeSet<String>>) -> Vec<Ipv4Addr> {
     let lower = name.to_lowercase();
-    let read = |text: &str| text.split('-').map(str::parse).collect::<Result<Vec<u8>, _>>().ok()?.try_into().ok();
+    let read =
+        |text: &str| text.split('-').map(str::parse).collect::<Result<Vec<u8>, _>>().ok()?.try_into().ok();
     let read = |text: &str| read(text).map(|bytes: [u8; 4]| Ipv4Addr::from(bytes));
     for label in lower.split('.') {
         if let Some(list) = label.strip_prefix("a-") {

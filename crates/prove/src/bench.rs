@@ -144,11 +144,21 @@ impl Bench {
     pub(crate) fn make(binary: PathBuf, level: Level) -> Result<Self, ProveError> {
         let folder = Folder::make()?;
         let scene = |name: &str, side: Side| {
-            Scene::set(folder.path().join(name), side, &folder.attack(), folder.group()).map_err(ProveError::scratch)
+            Scene::set(folder.path().join(name), side, &folder.attack(), folder.group())
+                .map_err(ProveError::scratch)
         };
         let (walled, open) = (scene("walled", Side::Walled)?, scene("open", Side::Open)?);
         let root = fumehood_sys::host::euid() == 0;
-        Ok(Self { walled, open, folder, binary, level, root, count: AtomicU32::new(0), range: OnceLock::new() })
+        Ok(Self {
+            walled,
+            open,
+            folder,
+            binary,
+            level,
+            root,
+            count: AtomicU32::new(0),
+            range: OnceLock::new(),
+        })
     }
 
     pub(crate) const fn scene(&self, side: Side) -> &Scene {
@@ -184,7 +194,7 @@ impl Bench {
 
     /// The state folder of every run of this self-test.
     pub(crate) fn state(&self) -> PathBuf {
-        self.folder.path().join("state")
+        self.folder.state().to_owned()
     }
 
     /// Runs a job to its end.
@@ -358,8 +368,9 @@ impl Came {
     /// Why nothing ran, and what to do about it.
     pub(crate) fn refusal(&self) -> Option<(String, String)> {
         let word = |name: &str| self.report.pointer(&format!("/ending/{name}")).and_then(Value::as_str);
-        (self.cause() == "not_started")
-            .then(|| (word("why").unwrap_or_default().to_owned(), word("remedy").unwrap_or_default().to_owned()))
+        (self.cause() == "not_started").then(|| {
+            (word("why").unwrap_or_default().to_owned(), word("remedy").unwrap_or_default().to_owned())
+        })
     }
 
     /// In a sentence, where it did not go as it should.

@@ -72,7 +72,11 @@ impl Range {
     /// Addresses that no other has.
     pub(crate) fn share(&self) -> io::Result<Share> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if number > MOST_SHARES { Err(io::Error::other("the range has no addresses left")) } else { Ok(Share(number)) }
+        if number > MOST_SHARES {
+            Err(io::Error::other("the range has no addresses left"))
+        } else {
+            Ok(Share(number))
+        }
     }
 
     /// All that was seen so far, once it has had the time to be.
@@ -133,7 +137,8 @@ impl Seen {
         let places = self.0.lines().filter_map(|line| {
             let line = if line.starts_with("open ") { line } else { line.strip_prefix("packet ")? };
             let (kind, place) = line.split_once(' ')?;
-            let address = place.parse::<SocketAddr>().map(|place| place.ip()).or_else(|_| place.parse()).ok()?;
+            let address =
+                place.parse::<SocketAddr>().map(|place| place.ip()).or_else(|_| place.parse()).ok()?;
             addresses.contains(&address.to_canonical()).then(|| format!("{kind} {place}"))
         });
         places.collect()

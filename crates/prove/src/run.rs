@@ -93,7 +93,11 @@ fn first(bench: &Bench) -> Result<Came, ProveError> {
     let level = came.report.pointer("/level/level").and_then(Value::as_str).unwrap_or_default();
     if !came.told.ended || level != bench.level.name() {
         let why = format!("a sandbox says that it is of the level `{level}`, and {}", came.outcome());
-        return Err(ProveError::Level { level: bench.level, why, remedy: "`fumehood doctor` says more".to_owned() });
+        return Err(ProveError::Level {
+            level: bench.level,
+            why,
+            remedy: "`fumehood doctor` says more".to_owned(),
+        });
     }
     Ok(came)
 }
@@ -184,7 +188,11 @@ fn same_attempts(walled: &Step, open: &Step) -> Finding {
     let tried: Vec<&str> = walled.attempts().iter().map(|(name, _)| *name).collect();
     // Paths differ from side to side; their number does not.
     let missing = open.attempts().len().saturating_sub(tried.len());
-    if missing > 0 { Finding::Unclear(format!("{missing} attempts of the control were not made")) } else { Finding::Quiet }
+    if missing > 0 {
+        Finding::Unclear(format!("{missing} attempts of the control were not made"))
+    } else {
+        Finding::Quiet
+    }
 }
 
 /// Probes with runs of their own, some at a time.
@@ -205,7 +213,9 @@ fn alone(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
             scope.spawn(|| {
                 while let Some((probe, act)) = asked.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let started = Instant::now();
-                    let side = |side: Side| act(bench, side).unwrap_or_else(|error| Finding::Unclear(error.to_string()));
+                    let side = |side: Side| {
+                        act(bench, side).unwrap_or_else(|error| Finding::Unclear(error.to_string()))
+                    };
                     let (behind, beside) = (side(Side::Walled), side(Side::Open));
                     let verdict = judge(&behind, &beside);
                     keep(&rows, row(probe, verdict, shown(bench, &beside), started.elapsed()));

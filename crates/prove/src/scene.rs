@@ -82,7 +82,9 @@ impl Scene {
     pub(crate) fn searched(&self) -> Vec<String> {
         match self.side {
             Side::Walled => {
-                ["/workspace", "/tmp", "/etc", "/run", "/var", "/input", "/out", "/home", "/root"].map(str::to_owned).to_vec()
+                ["/workspace", "/tmp", "/etc", "/run", "/var", "/input", "/out", "/home", "/root"]
+                    .map(str::to_owned)
+                    .to_vec()
             }
             Side::Open => vec![self.home().display().to_string()],
         }

@@ -99,7 +99,10 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "no /proc",
-        host: Host::Started([&["unshare", "--mount", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh"], &[]]),
+        host: Host::Started([
+            &["unshare", "--mount", "sh", "-c", "umount -l /proc && exec \"$@\"", "sh"],
+            &[],
+        ]),
         flags: &[],
         step: ["keep the mount namespace", ""],
     },
@@ -252,8 +255,8 @@ fn refused(lab: &Lab, row: &Row, step: &str) -> Result<(), String> {
     let ran = finish(command, b"");
     // So that the place can be removed.
     std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
-    let report: serde_json::Value =
-        serde_json::from_slice(&ran.stdout).map_err(|error| format!("no report ({error}): {}", ran.told()))?;
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout)
+        .map_err(|error| format!("no report ({error}): {}", ran.told()))?;
     let ending = &report["ending"];
     let word = |name: &str| ending[name].as_str().unwrap_or_default().to_owned();
     if ending["cause"] != "not_started" || ran.code() != 125 {

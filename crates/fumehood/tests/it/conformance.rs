@@ -113,7 +113,9 @@ fn without_walls_the_cases_turn_red() {
 fn expect_all_held(matrix: &[(Case, Verdict)]) {
     let bad: Vec<_> = matrix
         .iter()
-        .filter(|(_, verdict)| !matches!(verdict, Verdict::Held | Verdict::NotApplicable(_) | Verdict::Gap(_)))
+        .filter(|(_, verdict)| {
+            !matches!(verdict, Verdict::Held | Verdict::NotApplicable(_) | Verdict::Gap(_))
+        })
         .map(|(case, verdict)| format!("{}: {verdict}", case.name))
         .collect();
     assert!(bad.is_empty(), "{} of {} cases:\n{}", bad.len(), matrix.len(), bad.join("\n"));
@@ -138,7 +140,7 @@ fn matrix(subject: &dyn Subject, lab: &Lab) -> Vec<(Case, Verdict)> {
     let mut lines = String::new();
     for case in cases() {
         // One place for each level: some share a lab.
-        let place = lab.path().join("stages").join(subject.name().replace(", ", "-")).join(case.name);
+        let place = lab.path().join("stages").join(subject.name().replace([',', ' '], "-")).join(case.name);
         let stage = Stage::new(place).unwrap();
         lab.give_all(stage.dir());
         let verdict = examine(&case, subject, &stage);

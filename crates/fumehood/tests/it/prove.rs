@@ -46,7 +46,8 @@ fn every_wall_is_held_and_every_control_is_red(lab: &Lab) {
     let held: Vec<&Value> = rows.iter().filter(|row| row["verdict"] == "HELD").collect();
     assert_eq!(report["counts"]["held"], held.len());
     // As many controls that turned red as probes that are said to be held.
-    let red = held.iter().filter(|row| !matches!(row["control"].as_str(), None | Some("" | "nothing"))).count();
+    let red =
+        held.iter().filter(|row| !matches!(row["control"].as_str(), None | Some("" | "nothing"))).count();
     assert_eq!(red, held.len());
     assert!(red >= 50, "{red}");
     assert_eq!(report["policy_sha256"].as_str().unwrap().len(), 64);
@@ -82,7 +83,12 @@ fn a_killed_self_test_leaves_nothing(lab: &Lab) {
     let scratch = scratch(lab);
     let mark = scratch.join("fumehood-prove-").display().to_string();
     let mut command = lab.fumehood();
-    command.arg("prove").env("TMPDIR", &scratch).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .arg("prove")
+        .env("TMPDIR", &scratch)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     // In the middle of it: sandboxes run, a network is there.
     let busy = lab::poll(lab::DEADLINE, || survivors(&mark).len() > 6);

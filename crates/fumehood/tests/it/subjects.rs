@@ -36,7 +36,13 @@ impl Subject for Fumehood<'_> {
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        let mut args: Vec<OsString> = vec![self.0.binary().into(), "run".into(), "--json".into(), "--level".into(), self.1.name().into()];
+        let mut args: Vec<OsString> = vec![
+            self.0.binary().into(),
+            "run".into(),
+            "--json".into(),
+            "--level".into(),
+            self.1.name().into(),
+        ];
         for want in script.wants {
             match want {
                 Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),

@@ -26,7 +26,15 @@ fn packets() -> Vec<Probe> {
             unlisted_port(bench, side)
         }),
         alone(("E03", E, "dial the host by its usual addresses"), ALL, |bench, side| {
-            internal(bench, side, |share| [format!("10.0.2.{}", share.0), format!("192.168.127.{}", share.0), format!("172.17.0.{}", share.0), format!("192.168.65.{}", share.0)].to_vec())
+            internal(bench, side, |share| {
+                [
+                    format!("10.0.2.{}", share.0),
+                    format!("192.168.127.{}", share.0),
+                    format!("172.17.0.{}", share.0),
+                    format!("192.168.65.{}", share.0),
+                ]
+                .to_vec()
+            })
         }),
         alone(("E05", E, "send datagrams"), ALL, |bench, side| {
             nothing(bench, side, allowed, |share| {
@@ -36,28 +44,60 @@ fn packets() -> Vec<Probe> {
             })
         }),
         alone(("E06", E, "send echo requests"), ALL, |bench, side| {
-            nothing(bench, side, allowed, |share| vec![step(&["icmp", &share.sink()]), step(&["icmp", &share.right()])])
+            nothing(bench, side, allowed, |share| {
+                vec![step(&["icmp", &share.sink()]), step(&["icmp", &share.right()])]
+            })
         }),
         alone(("E08", E, "dial a resolver by TLS"), ALL, |bench, side| {
             nothing(bench, side, allowed, |share| {
-                vec![step(&["hello", &share.sink(), "853", "dns.denied.test"]), step(&["hello", &share.sink(), "443", "dns.denied.test"])]
+                vec![
+                    step(&["hello", &share.sink(), "853", "dns.denied.test"]),
+                    step(&["hello", &share.sink(), "443", "dns.denied.test"]),
+                ]
             })
         }),
         alone(("E14", E, "dial the metadata services"), ALL, |bench, side| {
-            internal(bench, side, |share| [format!("169.254.169.{}", share.0), format!("169.254.170.{}", share.0), format!("100.100.100.{}", share.0)].to_vec())
+            internal(bench, side, |share| {
+                [
+                    format!("169.254.169.{}", share.0),
+                    format!("169.254.170.{}", share.0),
+                    format!("100.100.100.{}", share.0),
+                ]
+                .to_vec()
+            })
         }),
         alone(("E15", E, "dial the metadata services of version 6"), ALL, |bench, side| {
-            internal(bench, side, |share| [format!("fd00:ec2::{:x}", share.0), format!("fd20:ce::{:x}", share.0), format!("fe80::{:x}", share.0)].to_vec())
+            internal(bench, side, |share| {
+                [
+                    format!("fd00:ec2::{:x}", share.0),
+                    format!("fd20:ce::{:x}", share.0),
+                    format!("fe80::{:x}", share.0),
+                ]
+                .to_vec()
+            })
         }),
         alone(("E16", E, "the same by version 6"), ALL, |bench, side| {
             nothing(bench, side, allowed, |share| tcp(&share.sink_v6(), &["443", "80", "22"]))
         }),
         alone(("E23", E, "dial an internal address inside an address of version 6"), ALL, wrappers),
         alone(("E24", E, "dial special ranges"), ALL, |bench, side| {
-            internal(bench, side, |share| [format!("100.64.7.{}", share.0), format!("192.0.0.{}", share.0), format!("240.0.7.{}", share.0), format!("127.7.7.{}", share.0)].to_vec())
+            internal(bench, side, |share| {
+                [
+                    format!("100.64.7.{}", share.0),
+                    format!("192.0.0.{}", share.0),
+                    format!("240.0.7.{}", share.0),
+                    format!("127.7.7.{}", share.0),
+                ]
+                .to_vec()
+            })
         }),
         alone(("E52", E, "read the greeting of a server that no rule names"), ALL, |bench, side| {
-            nothing(bench, side, |share| vec![format!("{}:22", share.allowed())], |share| tcp(&share.denied(), &["22", "25"]))
+            nothing(
+                bench,
+                side,
+                |share| vec![format!("{}:22", share.allowed())],
+                |share| tcp(&share.denied(), &["22", "25"]),
+            )
         }),
     ]
 }
@@ -67,18 +107,25 @@ fn names() -> Vec<Probe> {
         alone(("E07", E, "ask a resolver of its own choice"), ALL, |bench, side| {
             questions(bench, side, |share, name| {
                 let servers = [share.sink(), "8.8.8.8".to_owned(), "192.0.2.53".to_owned()];
-                servers.iter().flat_map(|server| ["udp", "tcp"].map(|over| step(&["dns", server, over, "16", name]))).collect()
+                servers
+                    .iter()
+                    .flat_map(|server| ["udp", "tcp"].map(|over| step(&["dns", server, over, "16", name])))
+                    .collect()
             })
         }),
         alone(("E09", E, "carry data out in a question to the resolver"), ALL, |bench, side| {
             questions(bench, side, |_, name| {
                 // A, AAAA, TXT, NULL, HTTPS, SRV, PTR, MX, ANY.
-                ["1", "28", "16", "10", "65", "33", "12", "15", "255"].map(|kind| step(&["dns", "own", "udp", kind, name])).to_vec()
+                ["1", "28", "16", "10", "65", "33", "12", "15", "255"]
+                    .map(|kind| step(&["dns", "own", "udp", kind, name]))
+                    .to_vec()
             })
         }),
         alone(("E10", E, "have a denied request resolve its host"), ALL, |bench, side| {
             questions(bench, side, |_, name| {
-                let get = format!("GET http://{name}/ HTTP/1.1\\r\\nHost: {name}\\r\\nConnection: close\\r\\n\\r\\n");
+                let get = format!(
+                    "GET http://{name}/ HTTP/1.1\\r\\nHost: {name}\\r\\nConnection: close\\r\\n\\r\\n"
+                );
                 let connect = format!("CONNECT {name}:443 HTTP/1.1\\r\\nHost: {name}:443\\r\\n\\r\\n");
                 vec![step(&["proxy", &get]), step(&["proxy", &connect]), step(&["tcp", name, "80", "x"])]
             })
@@ -86,19 +133,39 @@ fn names() -> Vec<Probe> {
         alone(("E12", E, "have an allowed name lead to an internal address"), ALL, |bench, side| {
             resolved(bench, side, |internal| internal.join("--"), "a-")
         }),
-        alone(("E13", E, "have an allowed name change its address after it was judged"), ALL, |bench, side| {
-            resolved(bench, side, |internal| internal.first().cloned().unwrap_or_default(), "r-")
-        }),
+        alone(
+            ("E13", E, "have an allowed name change its address after it was judged"),
+            ALL,
+            |bench, side| {
+                resolved(bench, side, |internal| internal.first().cloned().unwrap_or_default(), "r-")
+            },
+        ),
         alone(("E17", E, "use names that only look allowed"), ALL, |bench, side| {
-            nothing(bench, side, |_| vec!["http://*.allowed.test".to_owned(), "http://allowed.test".to_owned()], |share| {
-                let domains = ["evilallowed.test", "allowed.test.denied.test", "allowed.test-denied.test", "allowed.tes", "allowed.test.com"];
-                domains.iter().flat_map(|domain| request(&share.name(&[&share.sink()], domain))).collect()
-            })
+            nothing(
+                bench,
+                side,
+                |_| vec!["http://*.allowed.test".to_owned(), "http://allowed.test".to_owned()],
+                |share| {
+                    let domains = [
+                        "evilallowed.test",
+                        "allowed.test.denied.test",
+                        "allowed.test-denied.test",
+                        "allowed.tes",
+                        "allowed.test.com",
+                    ];
+                    domains.iter().flat_map(|domain| request(&share.name(&[&share.sink()], domain))).collect()
+                },
+            )
         }),
         alone(("E18", E, "spell a denied name otherwise"), ALL, |bench, side| {
             nothing(bench, side, allowed_http, |share| {
                 let name = share.denied();
-                [request(&format!("{name}.")), request(&name.to_uppercase()), request(&format!("{}.", name.to_uppercase()))].concat()
+                [
+                    request(&format!("{name}.")),
+                    request(&name.to_uppercase()),
+                    request(&format!("{}.", name.to_uppercase())),
+                ]
+                .concat()
             })
         }),
     ]
@@ -111,7 +178,14 @@ fn requests() -> Vec<Probe> {
                 let (right, wrong) = (share.allowed(), share.denied());
                 let urls = [format!("http://{right}@{wrong}/"), format!("http://{right}:80@{wrong}/")];
                 let each = |url: &String| {
-                    [&right, &wrong].map(|host| step(&["proxy", &format!("GET {url} HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n")]))
+                    [&right, &wrong].map(|host| {
+                        step(&[
+                            "proxy",
+                            &format!(
+                                "GET {url} HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n"
+                            ),
+                        ])
+                    })
                 };
                 urls.iter().flat_map(each).collect()
             })
@@ -119,16 +193,26 @@ fn requests() -> Vec<Probe> {
         alone(("E28", E, "name another host in the request line than in `Host`"), ALL, |bench, side| {
             nothing(bench, side, allowed_http, |share| {
                 let (right, wrong) = (share.allowed(), share.denied());
-                vec![step(&["proxy", &format!("GET http://{wrong}/ HTTP/1.1\\r\\nHost: {right}\\r\\nConnection: close\\r\\n\\r\\n")])]
+                vec![step(&[
+                    "proxy",
+                    &format!(
+                        "GET http://{wrong}/ HTTP/1.1\\r\\nHost: {right}\\r\\nConnection: close\\r\\n\\r\\n"
+                    ),
+                ])]
             })
         }),
         alone(("E29", E, "dial a denied address with the `Host` of an allowed one"), ALL, |bench, side| {
             nothing(bench, side, allowed_http, |share| {
-                vec![step(&["tcp", &share.sink(), "80", &get(&share.allowed())]), step(&["tcp", &share.denied(), "80", &get(&share.allowed())])]
+                vec![
+                    step(&["tcp", &share.sink(), "80", &get(&share.allowed())]),
+                    step(&["tcp", &share.denied(), "80", &get(&share.allowed())]),
+                ]
             })
         }),
         alone(("E26", E, "say one host to the wall and another in the handshake"), ALL, |bench, side| {
-            let marked = |share: Share, mark: &str| vec![step(&["hello", &share.allowed(), "443", &format!("{mark}.denied.test")])];
+            let marked = |share: Share, mark: &str| {
+                vec![step(&["hello", &share.allowed(), "443", &format!("{mark}.denied.test")])]
+            };
             bytes(bench, side, |share| vec![share.allowed()], marked)
         }),
         alone(("E30", E, "send a request with two hosts, or an odd one"), ALL, |bench, side| {
@@ -156,20 +240,39 @@ fn requests() -> Vec<Probe> {
             })
         }),
         alone(("E34", E, "send a second request to a denied path"), ALL, |bench, side| {
-            bytes(bench, side, |share| vec![format!("GET http://{}/ok/**", share.allowed())], |share, mark| {
-                let right = share.allowed();
-                let two = format!("GET /ok/ HTTP/1.1\\r\\nHost: {right}\\r\\n\\r\\nGET /{mark} HTTP/1.1\\r\\nHost: {right}\\r\\nConnection: close\\r\\n\\r\\n");
-                vec![step(&["tcp", &right, "80", &two])]
-            })
+            bytes(
+                bench,
+                side,
+                |share| vec![format!("GET http://{}/ok/**", share.allowed())],
+                |share, mark| {
+                    let right = share.allowed();
+                    let two = format!(
+                        "GET /ok/ HTTP/1.1\\r\\nHost: {right}\\r\\n\\r\\nGET /{mark} HTTP/1.1\\r\\nHost: {right}\\r\\nConnection: close\\r\\n\\r\\n"
+                    );
+                    vec![step(&["tcp", &right, "80", &two])]
+                },
+            )
         }),
         alone(("E35", E, "ask a denied host in the clear"), ALL, |bench, side| {
             nothing(bench, side, allowed, |share| request(&share.denied()))
         }),
         alone(("E51", E, "use a method that the rule does not name"), ALL, |bench, side| {
-            bytes(bench, side, |share| vec![format!("GET http://{}/**", share.allowed())], |share, mark| {
-                let right = share.allowed();
-                vec![step(&["tcp", &right, "80", &format!("POST /{mark} HTTP/1.1\\r\\nHost: {right}\\r\\nContent-Length: 0\\r\\n\\r\\n")])]
-            })
+            bytes(
+                bench,
+                side,
+                |share| vec![format!("GET http://{}/**", share.allowed())],
+                |share, mark| {
+                    let right = share.allowed();
+                    vec![step(&[
+                        "tcp",
+                        &right,
+                        "80",
+                        &format!(
+                            "POST /{mark} HTTP/1.1\\r\\nHost: {right}\\r\\nContent-Length: 0\\r\\n\\r\\n"
+                        ),
+                    ])]
+                },
+            )
         }),
     ]
 }
@@ -178,12 +281,26 @@ fn rules() -> Vec<Probe> {
     vec![
         alone(("E42", E, "start with rules that can not be read"), ALL, unreadable_rules),
         alone(("E44", E, "reach anything with no rule at all"), ALL, |bench, side| {
-            nothing(bench, side, |_| Vec::new(), |share| {
-                let (sink, denied) = (share.sink(), share.denied());
-                [tcp(&sink, &["443", "80"]), request(&denied), vec![step(&["udp", &sink, "53", "x"]), step(&["dns", "own", "udp", "1", &denied])]].concat()
-            })
+            nothing(
+                bench,
+                side,
+                |_| Vec::new(),
+                |share| {
+                    let (sink, denied) = (share.sink(), share.denied());
+                    [
+                        tcp(&sink, &["443", "80"]),
+                        request(&denied),
+                        vec![step(&["udp", &sink, "53", "x"]), step(&["dns", "own", "udp", "1", &denied])],
+                    ]
+                    .concat()
+                },
+            )
         }),
-        alone(("S05", Wall::Credentials, "have a secret put into a request in the clear"), ALL, secret_in_the_clear),
+        alone(
+            ("S05", Wall::Credentials, "have a secret put into a request in the clear"),
+            ALL,
+            secret_in_the_clear,
+        ),
         alone(("S13", Wall::Credentials, "send a placeholder to another host"), ALL, placeholder_elsewhere),
     ]
 }
@@ -204,7 +321,8 @@ fn tcp(host: &str, ports: &[&str]) -> Vec<Vec<String>> {
 
 /// Directly, and by the proxy.
 fn request(host: &str) -> Vec<Vec<String>> {
-    let absolute = format!("GET http://{host}/ HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n");
+    let absolute =
+        format!("GET http://{host}/ HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n");
     vec![step(&["tcp", host, "80", &get(host)]), step(&["proxy", &absolute])]
 }
 
@@ -219,7 +337,13 @@ fn allowed_http(share: Share) -> Vec<String> {
 // === judgements ===
 
 /// Runs steps in the range, under rules.
-fn run(bench: &Bench, side: Side, rules: &[String], steps: Vec<Vec<String>>, more: Job) -> io::Result<(Came, Seen)> {
+fn run(
+    bench: &Bench,
+    side: Side,
+    rules: &[String],
+    steps: Vec<Vec<String>>,
+    more: Job,
+) -> io::Result<(Came, Seen)> {
     let range = bench.range()?;
     let mut flags = more.flags.clone();
     flags.extend(rules.iter().flat_map(|rule| ["--allow".to_owned(), rule.clone()]));
@@ -236,10 +360,16 @@ fn whole(came: &Came) -> Finding {
 }
 
 /// Through where the range saw anything at an address of this share that a rule does not lead to, or a question about it.
-fn nothing(bench: &Bench, side: Side, rules: fn(Share) -> Vec<String>, steps: fn(Share) -> Vec<Vec<String>>) -> io::Result<Finding> {
+fn nothing(
+    bench: &Bench,
+    side: Side,
+    rules: fn(Share) -> Vec<String>,
+    steps: fn(Share) -> Vec<Vec<String>>,
+) -> io::Result<Finding> {
     let share = bench.range()?.share()?;
     let (came, seen) = run(bench, side, &rules(share), steps(share), Job::default())?;
-    let addresses: Vec<IpAddr> = [share.sink(), share.sink_v6(), share.right()].iter().flat_map(|address| address.parse()).collect();
+    let addresses: Vec<IpAddr> =
+        [share.sink(), share.sink_v6(), share.right()].iter().flat_map(|address| address.parse()).collect();
     Ok(through(&seen, &addresses).or(|| asked(&seen, &format!(".p{}.denied", share.0))).or(|| whole(&came)))
 }
 
@@ -249,7 +379,8 @@ fn through(seen: &Seen, addresses: &[IpAddr]) -> Finding {
 }
 
 fn asked(seen: &Seen, text: &str) -> Finding {
-    let asked: Vec<String> = seen.asked(text).into_iter().map(|question| format!("question {question}")).collect();
+    let asked: Vec<String> =
+        seen.asked(text).into_iter().map(|question| format!("question {question}")).collect();
     Finding::through_if(!asked.is_empty(), asked.join(", "))
 }
 
@@ -285,7 +416,8 @@ fn wrappers(bench: &Bench, side: Side) -> io::Result<Finding> {
     ];
     let steps = hosts.iter().flat_map(|host| tcp(host, &["80"])).collect();
     let (came, seen) = run(bench, side, &[], steps, Job::default().flags(["--net", "proxy"]))?;
-    let parsed: Vec<IpAddr> = hosts.iter().flat_map(|host| host.parse::<IpAddr>()).map(|address| address.to_canonical()).collect();
+    let parsed: Vec<IpAddr> =
+        hosts.iter().flat_map(|host| host.parse::<IpAddr>()).map(|address| address.to_canonical()).collect();
     Ok(through(&seen, &parsed).or(|| whole(&came)))
 }
 
@@ -293,7 +425,8 @@ fn wrappers(bench: &Bench, side: Side) -> io::Result<Finding> {
 fn questions(bench: &Bench, side: Side, steps: fn(Share, &str) -> Vec<Vec<String>>) -> io::Result<Finding> {
     let share = bench.range()?.share()?;
     let mark = canary()?;
-    let (came, seen) = run(bench, side, &allowed(share), steps(share, &format!("{mark}.denied.test")), Job::default())?;
+    let (came, seen) =
+        run(bench, side, &allowed(share), steps(share, &format!("{mark}.denied.test")), Job::default())?;
     Ok(asked(&seen, &mark).or(|| whole(&came)))
 }
 
@@ -301,7 +434,13 @@ fn questions(bench: &Bench, side: Side, steps: fn(Share, &str) -> Vec<Vec<String
 fn resolved(bench: &Bench, side: Side, label: fn(&[String]) -> String, kind: &str) -> io::Result<Finding> {
     let share = bench.range()?.share()?;
     let last = share.0;
-    let internal = [format!("10.77.0.{last}"), format!("192.168.77.{last}"), format!("172.16.77.{last}"), format!("169.254.77.{last}"), format!("127.77.0.{last}")];
+    let internal = [
+        format!("10.77.0.{last}"),
+        format!("192.168.77.{last}"),
+        format!("172.16.77.{last}"),
+        format!("169.254.77.{last}"),
+        format!("127.77.0.{last}"),
+    ];
     let dashed: Vec<String> = internal.iter().map(|address| address.replace('.', "-")).collect();
     let names: Vec<String> = if kind == "r-" {
         vec![format!("r-{}--{}.allowed.test", share.right().replace('.', "-"), label(&dashed))]
@@ -311,7 +450,10 @@ fn resolved(bench: &Bench, side: Side, label: fn(&[String]) -> String, kind: &st
         names
     };
     let rounds = if kind == "r-" { 3 } else { 1 };
-    let steps = names.iter().flat_map(|name| (0..rounds).map(move |_| step(&["tcp", name, "80", &get(name)]))).collect();
+    let steps = names
+        .iter()
+        .flat_map(|name| (0..rounds).map(move |_| step(&["tcp", name, "80", &get(name)])))
+        .collect();
     let (came, seen) = run(bench, side, &["http://*.allowed.test".to_owned()], steps, Job::default())?;
     let parsed: Vec<IpAddr> = internal.iter().flat_map(|host| host.parse()).collect();
     let finding = through(&seen, &parsed);
@@ -325,7 +467,12 @@ fn resolved(bench: &Bench, side: Side, label: fn(&[String]) -> String, kind: &st
 }
 
 /// Through where a server read our canary, at an address that a rule leads to.
-fn bytes(bench: &Bench, side: Side, rules: fn(Share) -> Vec<String>, steps: fn(Share, &str) -> Vec<Vec<String>>) -> io::Result<Finding> {
+fn bytes(
+    bench: &Bench,
+    side: Side,
+    rules: fn(Share) -> Vec<String>,
+    steps: fn(Share, &str) -> Vec<Vec<String>>,
+) -> io::Result<Finding> {
     let share = bench.range()?.share()?;
     let mark = canary()?;
     let (came, seen) = run(bench, side, &rules(share), steps(share, &mark), Job::default())?;
@@ -336,7 +483,9 @@ fn bytes(bench: &Bench, side: Side, rules: fn(Share) -> Vec<String>, steps: fn(S
 fn unreadable_rules(bench: &Bench, side: Side) -> io::Result<Finding> {
     let share = bench.range()?.share()?;
     let rules = match side {
-        Side::Walled => ["http://", "*.*", "a..b", "https://ex ample.com", "host:99999", "http://[::1", "*"].map(str::to_owned).to_vec(),
+        Side::Walled => ["http://", "*.*", "a..b", "https://ex ample.com", "host:99999", "http://[::1", "*"]
+            .map(str::to_owned)
+            .to_vec(),
         Side::Open => allowed(share),
     };
     for rule in rules {
@@ -366,8 +515,13 @@ fn secret_in_the_clear(bench: &Bench, side: Side) -> io::Result<Finding> {
     let secret = bench.scene(side).secret.clone();
     let value = if side == Side::Open { secret.as_str() } else { "$PROVED" };
     let right = share.allowed();
-    let head = format!("GET / HTTP/1.1\\r\\nHost: {right}\\r\\nAuthorization: Bearer {value}\\r\\nConnection: close\\r\\n\\r\\n");
-    let steps = vec![step(&["tcp-variables", &right, "80", &head]), step(&["tcp-variables", &share.sink(), "80", &head])];
+    let head = format!(
+        "GET / HTTP/1.1\\r\\nHost: {right}\\r\\nAuthorization: Bearer {value}\\r\\nConnection: close\\r\\n\\r\\n"
+    );
+    let steps = vec![
+        step(&["tcp-variables", &right, "80", &head]),
+        step(&["tcp-variables", &share.sink(), "80", &head]),
+    ];
     let (came, seen) = run(bench, side, &[format!("http://{right}")], steps, bound(bench, side, share))?;
     Ok(Finding::through_if(seen.read(&secret), "a server read the value of the secret").or(|| whole(&came)))
 }
@@ -380,12 +534,15 @@ fn placeholder_elsewhere(bench: &Bench, side: Side) -> io::Result<Finding> {
     let mark = canary()?;
     let other = share.name(&[&share.sink()], "other.test");
     let heads = [
-        format!("GET /{mark} HTTP/1.1\\r\\nHost: {other}\\r\\nAuthorization: Bearer {value}\\r\\nConnection: close\\r\\n\\r\\n"),
+        format!(
+            "GET /{mark} HTTP/1.1\\r\\nHost: {other}\\r\\nAuthorization: Bearer {value}\\r\\nConnection: close\\r\\n\\r\\n"
+        ),
         format!("GET /{mark}/{value} HTTP/1.1\\r\\nHost: {other}\\r\\nConnection: close\\r\\n\\r\\n"),
         format!("GET /{mark}?key={value} HTTP/1.1\\r\\nHost: {other}\\r\\nConnection: close\\r\\n\\r\\n"),
     ];
     let steps = heads.iter().map(|head| step(&["tcp-variables", &other, "80", head])).collect();
     let (came, seen) = run(bench, side, &[format!("http://{other}")], steps, bound(bench, side, share))?;
     let read = seen.read(&secret) || seen.read(&mark);
-    Ok(Finding::through_if(read, "a server that the secret is not for read it, or its placeholder").or(|| whole(&came)))
+    Ok(Finding::through_if(read, "a server that the secret is not for read it, or its placeholder")
+        .or(|| whole(&came)))
 }

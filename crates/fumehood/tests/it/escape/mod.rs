@@ -13,8 +13,8 @@ mod resources;
 
 use crate::lab::Caller;
 use bench::{Bench, Wall};
-pub(crate) use resources::survivors;
 use fumehood_backend::conformance::Verdict;
+pub(crate) use resources::survivors;
 
 /// A probe: plants, runs, judges.
 type Probe = fn(&Bench) -> Verdict;
