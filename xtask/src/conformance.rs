@@ -1,4 +1,5 @@
-//! The parity matrix, written from the conformance run and from nothing else.
+//! The parity matrix, written from the conformance run and from nothing else: level by level into `docs/levels.md`,
+//! and against the references into `docs/parity.md`.
 
 use crate::run::{self, Done};
 use serde_json::Value;
@@ -9,9 +10,15 @@ use std::path::{Path, PathBuf};
 const HEAD: &str = "# What holds where\n\n\
 Written by `cargo xtask conformance` from a run of the conformance list; do not edit.\n\n\
 HELD, BREACHED and INCONCLUSIVE are what the host saw from outside; NOT-APPLICABLE means that the tool can \
-not be asked. `no wall` is the control: a wall's case must be BREACHED there.\n";
+not be asked, and GAP that a level is declared not to hold it. `no wall` is the control: a wall's case must be BREACHED there.\n";
 
-/// Runs the list and writes `docs/parity.md`. The run's own failures are reported after the matrix.
+/// The levels, weakest first.
+const LEVELS: [&str; 5] = ["wasm", "process", "container", "gvisor", "microvm"];
+/// Between these two the matrix of the levels stands.
+const BEGIN: &str = "<!-- parity: written by `cargo xtask conformance`; do not edit -->";
+const END: &str = "<!-- /parity -->";
+
+/// Runs the list and writes the matrices. The run's own failures are reported after the matrix.
 pub(crate) fn write() -> Done {
     let metadata = crate::metadata::read()?;
     let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;
@@ -30,7 +37,10 @@ pub(crate) fn write() -> Done {
     let file = run::root().join("docs/parity.md");
     std::fs::create_dir_all(run::root().join("docs"))?;
     std::fs::write(&file, render(&rows)?)?;
-    run::say(&format!("conformance: {} cases in docs/parity.md", rows.len()));
+    let page = run::root().join("docs/levels.md");
+    let text = std::fs::read_to_string(&page)?;
+    std::fs::write(&page, between(&text, &levels(&rows)?)?)?;
+    run::say(&format!("conformance: {} cases in docs/parity.md and docs/levels.md", rows.len()));
     ran
 }
 
@@ -54,11 +64,63 @@ fn collect(folder: &Path, rows: &mut BTreeMap<(usize, String), BTreeMap<String, 
     Ok(())
 }
 
-fn render(rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>) -> Result<String, std::fmt::Error> {
+/// A text with another matrix between its marks.
+fn between(text: &str, matrix: &str) -> Result<String, String> {
+    let missing = || format!("docs/levels.md has no `{BEGIN}` … `{END}`");
+    let (before, rest) = text.split_once(BEGIN).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(END).ok_or_else(missing)?;
+    Ok(format!("{before}{BEGIN}\n\n{matrix}\n{END}{after}"))
+}
+
+/// One column a level. A cell is one word where both callers agree.
+fn levels(rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>) -> Result<String, std::fmt::Error> {
+    let mut text = format!("Kernel {}, {}.\n\n", kernel(), std::env::consts::ARCH);
+    writeln!(text, "| case | {} |\n|---|{}", LEVELS.join(" | "), "---|".repeat(LEVELS.len()))?;
+    let mut gaps = Vec::new();
+    for ((_, case), verdicts) in rows {
+        let Some(first) = verdicts.values().next() else { continue };
+        let cells = LEVELS.map(|level| cell(level, case, verdicts, &mut gaps));
+        writeln!(
+            text,
+            "| {}: `{case}` | {} |",
+            first["group"].as_str().unwrap_or_default(),
+            cells.join(" | ")
+        )?;
+    }
+    for gap in gaps {
+        writeln!(text, "\n- {gap}")?;
+    }
+    Ok(text)
+}
+
+fn cell(level: &str, case: &str, verdicts: &BTreeMap<String, Value>, gaps: &mut Vec<String>) -> String {
+    let mut words = Vec::new();
+    for caller in ["root", "user"] {
+        let Some(verdict) = verdicts.get(&format!("{level}, {caller}")) else { continue };
+        let word = verdict["verdict"].as_str().unwrap_or_default().to_lowercase();
+        if word != "held" {
+            let reason = verdict["reason"].as_str().unwrap_or_default();
+            gaps.push(format!("`{case}` at `{level}` as {caller}: {word}: {reason}"));
+        }
+        words.push((caller, word));
+    }
+    match words.as_slice() {
+        // It was not built in, or did not start on the host of this run.
+        [] => "–".to_owned(),
+        [(_, one)] => one.clone(),
+        [(_, one), (_, other)] if one == other => one.clone(),
+        more => more.iter().map(|(caller, word)| format!("{caller}: {word}")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Its version says what it can do; the rest is its builder's name for it.
+fn kernel() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    // Its version says what it can do; the rest is its builder's name for it.
-    let kernel = kernel.trim().split('-').next().unwrap_or_default();
-    let mut text = format!("{HEAD}\nKernel {kernel}, {}.\n", std::env::consts::ARCH);
+    kernel.trim().split('-').next().unwrap_or_default().to_owned()
+}
+
+fn render(rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>) -> Result<String, std::fmt::Error> {
+    let mut text = format!("{HEAD}\nKernel {}, {}.\n", kernel(), std::env::consts::ARCH);
     let mut subjects: Vec<&String> = rows.values().flat_map(BTreeMap::keys).collect();
     subjects.sort_unstable();
     subjects.dedup();
@@ -79,4 +141,29 @@ fn render(rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>) -> Result<S
         writeln!(text, "| `{case}`: {says} | {} |", words.join(" | "))?;
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_marks_changes() {
+        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        assert_eq!(between(&text, "new").unwrap(), format!("before\n{BEGIN}\n\nnew\n{END}\nafter\n"));
+        assert!(between("no marks", "new").is_err());
+    }
+
+    #[test]
+    fn callers_that_differ_are_both_told() {
+        let verdict = |word: &str| serde_json::json!({"verdict": word, "reason": "r"});
+        let verdicts = BTreeMap::from([
+            ("container, root".to_owned(), verdict("HELD")),
+            ("container, user".to_owned(), verdict("GAP")),
+        ]);
+        let mut gaps = Vec::new();
+        assert_eq!(cell("container", "c", &verdicts, &mut gaps), "root: held, user: gap");
+        assert_eq!(gaps, ["`c` at `container` as user: gap: r"]);
+        assert_eq!(cell("gvisor", "c", &verdicts, &mut gaps), "–");
+    }
 }

@@ -35,7 +35,7 @@ Usage: cargo xtask COMMAND
     workspace     start under a large copy-on-write workspace, beside an empty one
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
-  conformance   run the conformance list and write docs/parity.md
+  conformance   run the conformance list; write docs/parity.md and the matrix of docs/levels.md
   full          everything above, with 60 s a fuzz target, and the full profile of the tests
 ";
 

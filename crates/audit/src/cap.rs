@@ -4,7 +4,9 @@
 use crate::digest::Digest;
 use crate::text::cut;
 use fumehood_model::ending::{Ending, Hit};
-use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded};
+use fumehood_model::event::{
+    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded,
+};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 

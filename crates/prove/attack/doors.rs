@@ -193,17 +193,39 @@ fn signals(pid: i64) {
 
 fn devices() {
     for path in [
-        "/dev/kvm", "/dev/mem", "/dev/kmsg", "/dev/fuse", "/dev/net/tun", "/dev/vhost-net", "/dev/vhost-vsock",
-        "/dev/vsock", "/dev/vda", "/dev/sda", "/dev/nvme0n1", "/dev/loop0", "/dev/loop-control", "/dev/mapper/control",
-        "/dev/rtc0", "/dev/uinput", "/dev/input/event0", "/dev/port", "/dev/hpet", "/dev/snapshot", "/dev/cuse",
-        "/dev/userfaultfd", "/dev/tty1", "/dev/ttyS0",
+        "/dev/kvm",
+        "/dev/mem",
+        "/dev/kmsg",
+        "/dev/fuse",
+        "/dev/net/tun",
+        "/dev/vhost-net",
+        "/dev/vhost-vsock",
+        "/dev/vsock",
+        "/dev/vda",
+        "/dev/sda",
+        "/dev/nvme0n1",
+        "/dev/loop0",
+        "/dev/loop-control",
+        "/dev/mapper/control",
+        "/dev/rtc0",
+        "/dev/uinput",
+        "/dev/input/event0",
+        "/dev/port",
+        "/dev/hpet",
+        "/dev/snapshot",
+        "/dev/cuse",
+        "/dev/userfaultfd",
+        "/dev/tty1",
+        "/dev/ttyS0",
     ] {
         // O_NONBLOCK | O_NOCTTY.
         attempt(path, || open(path, 0o4400));
     }
-    for (name, mode, number) in
-        [("mknod-block", 0o060_600, 254 << 8), ("mknod-memory", 0o020_600, 1 << 8 | 1), ("mknod-console", 0o020_600, 5 << 8 | 1)]
-    {
+    for (name, mode, number) in [
+        ("mknod-block", 0o060_600, 254 << 8),
+        ("mknod-memory", 0o020_600, 1 << 8 | 1),
+        ("mknod-console", 0o020_600, 5 << 8 | 1),
+    ] {
         attempt(name, || sys(133, [(&text(name)).into(), mode.into(), number.into()]));
         let _ = std::fs::remove_file(name);
     }
@@ -256,7 +278,8 @@ fn entries() {
 }
 
 fn identity() {
-    let ids: Vec<String> = [102, 107, 104, 108].iter().map(|call| plain(*call, &[]).unwrap_or(-1).to_string()).collect();
+    let ids: Vec<String> =
+        [102, 107, 104, 108].iter().map(|call| plain(*call, &[]).unwrap_or(-1).to_string()).collect();
     say(&format!("identity {}", ids.join(" ")));
     for line in std::fs::read_to_string("/proc/self/status").unwrap_or_default().lines() {
         if line.starts_with("Cap") || line.starts_with("NoNewPrivs") || line.starts_with("Seccomp:") {
@@ -314,7 +337,16 @@ fn release_agent() {
     for controllers in ["memory", "pids", "rdma", "cpuset", "devices", "freezer"] {
         attempt(&format!("mount-{controllers}"), || {
             let data = text(controllers);
-            sys(165, [(&text("cgroup")).into(), (&text("hierarchy")).into(), (&text("cgroup")).into(), 0.into(), (&data).into()])
+            sys(
+                165,
+                [
+                    (&text("cgroup")).into(),
+                    (&text("hierarchy")).into(),
+                    (&text("cgroup")).into(),
+                    0.into(),
+                    (&data).into(),
+                ],
+            )
         });
     }
     for path in [

@@ -38,7 +38,8 @@ pub(crate) fn open(how: &str) -> Result<(), i32> {
 /// Becomes a command on a host that lets nobody make a user namespace.
 pub(crate) fn closed(command: &[&str]) -> std::process::ExitCode {
     let done = own_user(MOUNT).and_then(|()| {
-        std::fs::write("/proc/sys/user/max_user_namespaces", "0").map_err(|error| error.raw_os_error().unwrap_or(5))
+        std::fs::write("/proc/sys/user/max_user_namespaces", "0")
+            .map_err(|error| error.raw_os_error().unwrap_or(5))
     });
     let error = match done {
         Ok(()) => call::execute(command),
@@ -67,8 +68,8 @@ fn own_user(more: i64) -> Result<(), i32> {
 }
 
 /// Waits until standard input ends, which it does with whoever holds its other end; then asks the process group
-/// that this process leads to end, and removes the folder.
-pub(crate) fn guard(folder: &str) -> std::process::ExitCode {
+/// that this process leads to end, and removes the folders.
+pub(crate) fn guard(folders: &[&str]) -> std::process::ExitCode {
     let _ = plain(109, &[0, 0]);
     for signal in [1, 2, 15] {
         call::ignore(signal);
@@ -76,17 +77,34 @@ pub(crate) fn guard(folder: &str) -> std::process::ExitCode {
     say("guarding");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     let group = plain(39, &[]).unwrap_or(0);
+    // Who was stopped by a probe hears it too.
     let _ = plain(62, &[-group, 15]);
+    let _ = plain(62, &[-group, 18]);
     let end = Instant::now() + Duration::from_secs(10);
     // A run that was asked to end takes a moment, and its reaper another.
-    while Instant::now() < end && (others(group) || std::fs::symlink_metadata(folder).is_ok()) {
-        if !others(group) {
-            let _ = std::fs::remove_dir_all(folder);
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    while Instant::now() < end && others(group) {
+        std::thread::sleep(Duration::from_millis(10));
     }
-    let _ = std::fs::remove_dir_all(folder);
+    let there = || folders.iter().any(|folder| std::fs::symlink_metadata(folder).is_ok());
+    while Instant::now() < end + Duration::from_secs(10) && there() {
+        folders.iter().for_each(|folder| remove(std::path::Path::new(folder)));
+        std::thread::sleep(Duration::from_millis(10));
+    }
     std::process::ExitCode::SUCCESS
+}
+
+/// Removes a folder with all in it, whatever the modes: an overlay leaves folders that their owner can not enter.
+fn remove(folder: &std::path::Path) {
+    let Ok(found) = std::fs::symlink_metadata(folder) else { return };
+    if !found.is_dir() {
+        let _ = std::fs::remove_file(folder);
+        return;
+    }
+    let _ = std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        remove(&entry.path());
+    }
+    let _ = std::fs::remove_dir(folder);
 }
 
 /// Whether anybody else is left in the group.
@@ -123,58 +141,77 @@ pub(crate) fn with_key(name: &str, value: &str, command: &[&str]) -> std::proces
     std::process::ExitCode::FAILURE
 }
 
-/// Runs a command in a network of its own in which every address is local, and writes a line to `log` for
-/// each first packet that is seen there. Its code becomes ours.
-pub(crate) fn range(log: &str, folder: &str, command: &[&str]) -> std::process::ExitCode {
-    let code = |code: i32| std::process::ExitCode::from(u8::try_from(code).unwrap_or(1));
+/// Makes a network of its own in which every address is local, with servers in it, and adds a line to `log` for
+/// each first packet that is seen there. It lasts until standard input ends.
+pub(crate) fn range(log: &str, folder: &str) -> std::process::ExitCode {
+    let failed = |step: &str, error: i32| {
+        say(&format!("no network: {step}: {}", numbers::name(error)));
+        std::process::ExitCode::FAILURE
+    };
     let watcher = match network(folder) {
         Ok(watcher) => watcher,
-        Err((step, error)) => {
-            say(&format!("no network: {step}: {}", numbers::name(error)));
-            return code(3);
-        }
+        Err((step, error)) => return failed(step, error),
     };
-    let Ok(mut file) = std::fs::File::create(log) else { return code(3) };
-    let child = match call::fork() {
+    let Ok(mut file) = std::fs::File::options().create(true).append(true).open(log) else {
+        return failed("open the log", 2);
+    };
+    let own = plain(39, &[]).unwrap_or(0);
+    match call::fork() {
         Ok(0) => {
-            let _ = plain(157, &[1, 15, 0, 0, 0]);
-            call::execute(command);
-            call::exit(127);
+            let _ = plain(157, &[1, 9, 0, 0, 0]);
+            if plain(110, &[]) == Ok(own) {
+                crate::serve::all(log);
+            }
+            call::exit(1);
         }
-        Ok(child) => child,
-        Err(_) => return code(3),
-    };
-    // This one watches until the other is gone, and a little longer.
-    let _ = plain(157, &[1, 15, 0, 0, 0]);
-    let mut ended = None;
-    let mut quiet = 0;
+        Ok(_) => {}
+        Err(error) => return failed("start the servers", error),
+    }
+    if !crate::serve::listening() {
+        return failed("wait for the servers", 110);
+    }
+    say(&format!("range {own}"));
     let mut packet = [0_u8; 256];
     loop {
-        let mut poll = [watcher as u64 & 0xffff_ffff | 1 << 32];
-        let _ = sys(7, [(&mut poll).into(), 1.into(), 20.into()]);
-        let mut seen = false;
+        let entry = |number: u64| number & 0xffff_ffff | 1 << 32;
+        let mut poll = [entry(watcher.cast_unsigned()), entry(0)];
+        let _ = sys(7, [(&mut poll).into(), 2.into(), (-1).into()]);
         // MSG_DONTWAIT.
-        while let Ok(length) = sys(45, [watcher.into(), (&mut packet).into(), 256.into(), 0x40.into(), 0.into(), 0.into()]) {
-            seen = true;
+        while let Ok(length) =
+            sys(45, [watcher.into(), (&mut packet).into(), 256.into(), 0x40.into(), 0.into(), 0.into()])
+        {
             let length = usize::try_from(length).unwrap_or(0).min(256);
             if let Some(line) = crate::wire::packet(&packet[..length]) {
-                let _ = file.write_all(format!("{line}\n").as_bytes());
+                let _ = file.write_all(format!("packet {line}\n").as_bytes());
             }
         }
-        if ended.is_none() {
-            let mut status = [0_i32];
-            // WNOHANG.
-            if sys(61, [child.into(), (&mut status).into(), 1.into(), 0.into()]) == Ok(i64::from(child)) {
-                ended = Some(status[0] >> 8 & 0xff);
-            }
-        }
-        if let Some(ended) = ended {
-            quiet = if seen { 0 } else { quiet + 1 };
-            if quiet > 2 {
-                return code(ended);
-            }
+        if poll[1] >> 48 != 0 {
+            // Nobody holds the other end any more.
+            return std::process::ExitCode::SUCCESS;
         }
     }
+}
+
+/// Becomes a command in the network of a range.
+pub(crate) fn enter(pid: &str, command: &[&str]) -> std::process::ExitCode {
+    let root = plain(107, &[]) == Ok(0);
+    let kinds: &[&str] = if root { &["net", "mnt"] } else { &["user", "net", "mnt"] };
+    let mut done = Ok(0);
+    // Entering mounts leads to their root; back to where we were.
+    let here = std::env::current_dir().unwrap_or_default();
+    // All are opened first: within the first, the others may be out of sight.
+    let opened: Vec<_> =
+        kinds.iter().map(|kind| crate::doors::open(&format!("/proc/{pid}/ns/{kind}"), 0)).collect();
+    for number in opened {
+        done = done.and_then(|_| plain(308, &[number?, 0]));
+    }
+    let _ = std::env::set_current_dir(here);
+    let error = match done {
+        Ok(_) => call::execute(command),
+        Err(error) => error,
+    };
+    say(&format!("no command: {}", numbers::name(error)));
+    std::process::ExitCode::FAILURE
 }
 
 /// The namespaces, their routes, the name server's address, and the socket that sees all of it.
@@ -191,6 +228,9 @@ fn network(folder: &str) -> Result<i64, (&'static str, i32)> {
         sys(165, [(&from).into(), (&to).into(), 0.into(), 0x1000.into(), 0.into()])
             .map_err(|error| ("put a file into /etc", error))?;
     }
+    // The kernel's own kind of echo is allowed to this user's group, so that only the wall stands in its way.
+    let gid = plain(108, &[]).unwrap_or(0);
+    let _ = std::fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{gid} {gid}"));
     routes().map_err(|error| ("make every address local", error))?;
     // A packet socket for every protocol: SOCK_DGRAM, so that packets begin with their IP header.
     plain(41, &[17, 2, i64::from(3_u16.to_be())]).map_err(|error| ("watch packets", error))

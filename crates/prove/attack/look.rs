@@ -90,7 +90,9 @@ fn list(path: &str) {
 fn connect(place: &str) {
     attempt(place, || {
         let made = match place.strip_prefix('@') {
-            Some(name) => SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address)),
+            Some(name) => {
+                SocketAddr::from_abstract_name(name).and_then(|address| UnixStream::connect_addr(&address))
+            }
             None => UnixStream::connect(place),
         };
         made.map(|_| 0).map_err(|error| error.raw_os_error().unwrap_or(0))
@@ -117,7 +119,9 @@ fn descriptors() {
 fn roots(paths: &[&str]) {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut seen = 0;
-    for process in processes.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit)) {
+    for process in
+        processes.filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit))
+    {
         seen += 1;
         for part in ["environ", "cmdline"] {
             show(&process.path().join(part));
@@ -151,7 +155,13 @@ fn search(masked: &str, roots: &[&str]) {
         .collect();
     let forms = forms(&secret);
     let mut looked = 0;
-    for path in ["/proc/self/environ", "/proc/1/environ", "/proc/self/cmdline", "/proc/1/cmdline", "/proc/self/mountinfo"] {
+    for path in [
+        "/proc/self/environ",
+        "/proc/1/environ",
+        "/proc/self/cmdline",
+        "/proc/1/cmdline",
+        "/proc/self/mountinfo",
+    ] {
         look_into(Path::new(path), &forms, &mut looked);
     }
     for root in roots {
@@ -216,7 +226,9 @@ fn spoil(folder: &str) {
     ] {
         attempt(name, || overwrite(&path)?);
     }
-    attempt("chmod", || std::fs::set_permissions(&given, PermissionsExt::from_mode(0o600)).map(|()| 0).map_err(code));
+    attempt("chmod", || {
+        std::fs::set_permissions(&given, PermissionsExt::from_mode(0o600)).map(|()| 0).map_err(code)
+    });
     attempt("new", || std::fs::write(format!("{folder}/new"), "x").map(|()| 0).map_err(code));
     attempt("link", || std::fs::hard_link(&given, format!("{folder}/second")).map(|()| 0).map_err(code));
     attempt("link-out", || std::fs::hard_link(&given, "second").map(|()| 0).map_err(code));

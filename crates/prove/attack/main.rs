@@ -22,6 +22,7 @@ mod hold;
 mod keep;
 mod look;
 mod numbers;
+mod serve;
 mod wire;
 
 use std::io::Write as _;
@@ -31,7 +32,8 @@ use std::process::ExitCode;
 const STEP_SECONDS: u32 = 25;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         [side @ ("do" | "open"), nonce, steps @ ..] => {
@@ -39,8 +41,10 @@ fn main() -> ExitCode {
             say(&format!("end {nonce}"));
             ExitCode::SUCCESS
         }
-        ["guard", folder] => keep::guard(folder),
-        ["range", log, folder, command @ ..] => keep::range(log, folder, command),
+        ["guard", folders @ ..] => keep::guard(folders),
+        ["range", log, folder] => keep::range(log, folder),
+        ["enter", pid, "--", command @ ..] => keep::enter(pid, command),
+        ["pause", ..] => call::pause(),
         ["with", file, "--", command @ ..] => keep::with_stray(file, command),
         ["key", name, value, "--", command @ ..] => keep::with_key(name, value, command),
         ["closed", "--", command @ ..] => keep::closed(command),
@@ -80,7 +84,11 @@ fn run(open: bool, words: &[&str]) {
 }
 
 fn one(verb: &str, arguments: &[&str]) {
-    if doors::tried(verb, arguments) || look::done(verb, arguments) || hold::done(verb, arguments) || wire::done(verb, arguments) {
+    if doors::tried(verb, arguments)
+        || look::done(verb, arguments)
+        || hold::done(verb, arguments)
+        || wire::done(verb, arguments)
+    {
         return;
     }
     say(&format!("there is no verb {verb}"));

@@ -61,5 +61,8 @@ pub(crate) fn name(error: i32) -> String {
         (126, "ENOKEY"),
         (127, "EKEYEXPIRED"),
     ];
-    NAMES.iter().find(|(number, _)| *number == error).map_or_else(|| format!("E{error}"), |(_, name)| (*name).to_owned())
+    NAMES
+        .iter()
+        .find(|(number, _)| *number == error)
+        .map_or_else(|| format!("E{error}"), |(_, name)| (*name).to_owned())
 }

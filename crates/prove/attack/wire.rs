@@ -14,6 +14,14 @@ const SHOWN_BYTES: usize = 600;
 pub(crate) fn done(verb: &str, words: &[&str]) -> bool {
     match (verb, words) {
         ("tcp", [host, port, sent]) => tcp(host, port, &unescaped(sent)),
+        // With `$NAME` replaced by what that variable holds here.
+        ("tcp-variables", [host, port, sent]) => {
+            let mut sent = (*sent).to_owned();
+            for (name, value) in std::env::vars() {
+                sent = sent.replace(&format!("${name}"), &value);
+            }
+            tcp(host, port, &unescaped(&sent));
+        }
         ("udp", [host, port, sent]) => udp(host, port, sent),
         ("icmp", [host]) => icmp(host),
         ("dns", [server, over, kind, name]) => dns(server, over, kind, name),
@@ -75,8 +83,9 @@ fn address(host: &str) -> Option<IpAddr> {
     }
     let answer = ask(&server()?, "udp", 1, host)?;
     // The first address of the answer section; names in it are compressed by our server and by the wall.
-    let at = answer.windows(12).position(|part| part.starts_with(&[0, 1, 0, 1]) && part.ends_with(&[0, 4]) && part.len() == 12)?;
-    let bytes: [u8; 4] = answer.get(at + 10 + 0..at + 14)?.try_into().ok()?;
+    let at =
+        answer.windows(10).position(|part| part.starts_with(&[0, 1, 0, 1]) && part.ends_with(&[0, 4]))?;
+    let bytes: [u8; 4] = answer.get(at + 10..at + 14)?.try_into().ok()?;
     Some(IpAddr::V4(Ipv4Addr::from(bytes)))
 }
 
@@ -88,7 +97,11 @@ fn server() -> Option<String> {
 fn udp(host: &str, port: &str, sent: &str) {
     attempt(&format!("udp:{host}:{port}"), || {
         let address: IpAddr = host.parse().map_err(|_| 22)?;
-        let any: SocketAddr = if address.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+        let any: SocketAddr = if address.is_ipv4() {
+            (Ipv4Addr::UNSPECIFIED, 0).into()
+        } else {
+            (Ipv6Addr::UNSPECIFIED, 0).into()
+        };
         let code = |error: std::io::Error| error.raw_os_error().unwrap_or(0);
         let socket = UdpSocket::bind(any).map_err(code)?;
         let _ = socket.set_broadcast(true);
@@ -122,7 +135,17 @@ fn icmp(host: &str) {
                 }
             };
             let size = i64::try_from(packet.len()).unwrap_or(0);
-            sys(44, [socket.into(), (&mut packet).into(), size.into(), 0.into(), (&mut place).into(), length.into()])
+            sys(
+                44,
+                [
+                    socket.into(),
+                    (&mut packet).into(),
+                    size.into(),
+                    0.into(),
+                    (&mut place).into(),
+                    length.into(),
+                ],
+            )
         });
     }
 }
@@ -167,7 +190,8 @@ fn ask(server: &str, over: &str, kind: u16, name: &str) -> Option<Vec<u8>> {
         let length = stream.read(&mut answer).ok()?;
         return answer.get(2..length).map(<[u8]>::to_vec);
     }
-    let any: SocketAddr = if address.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+    let any: SocketAddr =
+        if address.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
     let socket = UdpSocket::bind(any).ok()?;
     socket.set_read_timeout(Some(Duration::from_millis(500))).ok()?;
     socket.send_to(&question, (address, 53)).ok()?;
@@ -179,14 +203,16 @@ fn ask(server: &str, over: &str, kind: u16, name: &str) -> Option<Vec<u8>> {
 /// Sends bytes to the proxy that the variables name; without one, to where its own first line would lead.
 fn proxy(sent: &[u8]) {
     let named = ["http_proxy", "HTTP_PROXY"].iter().find_map(|name| std::env::var(name).ok());
-    let named = named.and_then(|place| place.trim_start_matches("http://").trim_end_matches('/').parse().ok());
+    let named =
+        named.and_then(|place| place.trim_start_matches("http://").trim_end_matches('/').parse().ok());
     match named {
         Some(place) => exchange("proxy", place, sent),
         None => {
             // The control: what a proxy that judges nothing would do with the first line.
             let line = String::from_utf8_lossy(sent).into_owned();
             let target = line.split(' ').nth(1).unwrap_or_default().trim_start_matches("http://").to_owned();
-            let authority = target.split('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
+            let authority =
+                target.split('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
             let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "80"));
             tcp(host, port, sent);
         }

@@ -3,6 +3,7 @@
 use crate::canary::canary;
 use crate::folder::Folder;
 use crate::probe::{How, Side};
+use crate::range::Range;
 use crate::scene::Scene;
 use crate::told::Told;
 use base64::Engine as _;
@@ -13,6 +14,7 @@ use std::io::{self, Read};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,13 +45,15 @@ pub enum ProveError {
 /// Where every probe of a self-test finds what it needs.
 #[derive(Debug)]
 pub(crate) struct Bench {
+    // Before the folder: its guard waits for their processes.
+    walled: Scene,
+    open: Scene,
     pub(crate) folder: Folder,
     pub(crate) binary: PathBuf,
     pub(crate) level: Level,
     pub(crate) root: bool,
-    walled: Scene,
-    open: Scene,
     count: AtomicU32,
+    range: OnceLock<Result<Range, String>>,
 }
 
 /// One run.
@@ -140,11 +144,21 @@ impl Bench {
     pub(crate) fn make(binary: PathBuf, level: Level) -> Result<Self, ProveError> {
         let folder = Folder::make()?;
         let scene = |name: &str, side: Side| {
-            Scene::set(folder.path().join(name), side, &folder.attack(), folder.group()).map_err(ProveError::scratch)
+            Scene::set(folder.path().join(name), side, &folder.attack(), folder.group())
+                .map_err(ProveError::scratch)
         };
         let (walled, open) = (scene("walled", Side::Walled)?, scene("open", Side::Open)?);
         let root = fumehood_sys::host::euid() == 0;
-        Ok(Self { walled, open, folder, binary, level, root, count: AtomicU32::new(0) })
+        Ok(Self {
+            walled,
+            open,
+            folder,
+            binary,
+            level,
+            root,
+            count: AtomicU32::new(0),
+            range: OnceLock::new(),
+        })
     }
 
     pub(crate) const fn scene(&self, side: Side) -> &Scene {
@@ -169,9 +183,18 @@ impl Bench {
         Ok(path)
     }
 
+    /// The network in which every address is ours; made when it is first asked for.
+    pub(crate) fn range(&self) -> io::Result<&Range> {
+        let made = self.range.get_or_init(|| {
+            let place = self.folder.path().join("range");
+            Range::start(&self.folder.attack(), place, self.folder.group()).map_err(|error| error.to_string())
+        });
+        made.as_ref().map_err(|why| io::Error::other(why.clone()))
+    }
+
     /// The state folder of every run of this self-test.
     pub(crate) fn state(&self) -> PathBuf {
-        self.folder.path().join("state")
+        self.folder.state().to_owned()
     }
 
     /// Runs a job to its end.
@@ -345,8 +368,9 @@ impl Came {
     /// Why nothing ran, and what to do about it.
     pub(crate) fn refusal(&self) -> Option<(String, String)> {
         let word = |name: &str| self.report.pointer(&format!("/ending/{name}")).and_then(Value::as_str);
-        (self.cause() == "not_started")
-            .then(|| (word("why").unwrap_or_default().to_owned(), word("remedy").unwrap_or_default().to_owned()))
+        (self.cause() == "not_started").then(|| {
+            (word("why").unwrap_or_default().to_owned(), word("remedy").unwrap_or_default().to_owned())
+        })
     }
 
     /// In a sentence, where it did not go as it should.

@@ -35,9 +35,9 @@ pub fn judge(walled: &Finding, open: &Finding) -> Verdict {
         (Finding::Through(what), _) => Verdict::Breached(what.clone()),
         (Finding::Unclear(why), _) => Verdict::Broken(why.clone()),
         (Finding::Quiet, Finding::Through(_)) => Verdict::Held,
-        (Finding::Quiet, Finding::Quiet) => {
-            Verdict::Broken("the control stayed green: with the wall open nothing gets through either".to_owned())
-        }
+        (Finding::Quiet, Finding::Quiet) => Verdict::Broken(
+            "the control stayed green: with the wall open nothing gets through either".to_owned(),
+        ),
         (Finding::Quiet, Finding::Unclear(why)) => Verdict::Broken(format!("the control: {why}")),
     }
 }

@@ -66,7 +66,10 @@ fn facts(page: &mut String, report: &Report, digest: &str, task: &str) {
         ("Kernel", format!("Linux {} ({}), cgroups {}", host.kernel, host.arch, host.cgroups)),
         ("Caller", host.caller.clone()),
         ("Policy", report.policy_sha256.clone()),
-        ("Extent", format!("{walls}, {} left out, {} not applicable", report.left_out, report.counts.not_applicable)),
+        (
+            "Extent",
+            format!("{walls}, {} left out, {} not applicable", report.left_out, report.counts.not_applicable),
+        ),
         ("Report", digest.to_owned()),
         ("Record", task.to_owned()),
     ];
@@ -106,7 +109,9 @@ fn enforcement(page: &mut String, report: &Report) {
     for clause in report.enforcement.as_array().into_iter().flatten() {
         let name = clause.get(0).and_then(serde_json::Value::as_str).unwrap_or_default();
         for mechanism in clause.get(1).and_then(serde_json::Value::as_array).into_iter().flatten() {
-            let word = |key: &str| escaped(mechanism.get(key).and_then(serde_json::Value::as_str).unwrap_or_default());
+            let word = |key: &str| {
+                escaped(mechanism.get(key).and_then(serde_json::Value::as_str).unwrap_or_default())
+            };
             let (by, detail) = (word("name"), word("detail"));
             let _ = writeln!(page, "<tr><td>{}</td><td>{by}</td><td>{detail}</td></tr>", escaped(name));
         }

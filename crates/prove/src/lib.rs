@@ -26,6 +26,7 @@ mod finding;
 mod folder;
 mod html;
 mod probe;
+mod range;
 mod report;
 mod run;
 mod scene;

@@ -66,7 +66,7 @@ impl Scene {
             socket.set_nonblocking(true)?;
         }
         let mut victim = Command::new(attack);
-        victim.args(["do", "victim", "victim", "pause"]).env_clear().env("VICTIM", &secret);
+        victim.arg("pause").env_clear().env("VICTIM", &secret);
         victim.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(group);
         let victim = victim.current_dir("/").spawn()?;
         let key = format!("fumehood-prove-{}", canary()?);
@@ -82,7 +82,9 @@ impl Scene {
     pub(crate) fn searched(&self) -> Vec<String> {
         match self.side {
             Side::Walled => {
-                ["/workspace", "/tmp", "/etc", "/run", "/var", "/input", "/out", "/home", "/root"].map(str::to_owned).to_vec()
+                ["/workspace", "/tmp", "/etc", "/run", "/var", "/input", "/out", "/home", "/root"]
+                    .map(str::to_owned)
+                    .to_vec()
             }
             Side::Open => vec![self.home().display().to_string()],
         }

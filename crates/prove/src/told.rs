@@ -26,7 +26,8 @@ pub(crate) struct Step {
 impl Told {
     pub(crate) fn read(bytes: &[u8], nonce: &str) -> Self {
         let text = String::from_utf8_lossy(bytes);
-        let mut told = Self { ended: text.lines().any(|line| line == format!("end {nonce}")), ..Self::default() };
+        let mut told =
+            Self { ended: text.lines().any(|line| line == format!("end {nonce}")), ..Self::default() };
         let mut current: Option<String> = None;
         for line in text.lines() {
             if let Some(id) = line.strip_prefix("step ").filter(|id| !id.contains(' ')) {
@@ -66,7 +67,11 @@ impl Step {
         let open: Vec<String> = attempts
             .iter()
             .filter(|(_, result)| !shut.contains(result))
-            .map(|(name, result)| if *result == "done" { (*name).to_owned() } else { format!("{name} ({result})") })
+            .map(
+                |(name, result)| {
+                    if *result == "done" { (*name).to_owned() } else { format!("{name} ({result})") }
+                },
+            )
             .collect();
         if !open.is_empty() {
             return Finding::Through(open.join(", "));
@@ -77,7 +82,8 @@ impl Step {
     /// As [`Step::doors`], counting as open only what was done.
     pub(crate) fn done(&self) -> Finding {
         let attempts = self.attempts();
-        let open: Vec<&str> = attempts.iter().filter(|(_, result)| *result == "done").map(|(name, _)| *name).collect();
+        let open: Vec<&str> =
+            attempts.iter().filter(|(_, result)| *result == "done").map(|(name, _)| *name).collect();
         if !open.is_empty() {
             return Finding::Through(open.join(", "));
         }
@@ -114,7 +120,11 @@ impl Step {
 
     fn told(&self, why: &str) -> String {
         let last: Vec<&str> = self.lines.iter().rev().take(3).map(String::as_str).collect();
-        if last.is_empty() { format!("{why}; it said nothing") } else { format!("{why}; last: {}", last.join(" | ")) }
+        if last.is_empty() {
+            format!("{why}; it said nothing")
+        } else {
+            format!("{why}; last: {}", last.join(" | "))
+        }
     }
 }
 
@@ -150,7 +160,13 @@ mod tests {
 
     #[test]
     fn any_bytes_are_read() {
-        for bytes in [&b"\xff\xfe"[..], b"step \n", b"over A", b"try \nstep A\ntry\ntry x\n", b"step A\nstep A\nover A"] {
+        for bytes in [
+            &b"\xff\xfe"[..],
+            b"step \n",
+            b"over A",
+            b"try \nstep A\ntry\ntry x\n",
+            b"step A\nstep A\nover A",
+        ] {
             let told = Told::read(bytes, "N");
             let _ = (told.step("A").attempts(), told.step("").whole(), told.step("A").number("x"));
         }

@@ -2,7 +2,9 @@
 
 use crate::kit::*;
 use fumehood_audit::{TaskLog, index_path, task_path};
-use fumehood_model::event::{EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded};
+use fumehood_model::event::{
+    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded,
+};
 use std::fs;
 
 /// Every event there is.

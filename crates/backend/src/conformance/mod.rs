@@ -8,11 +8,14 @@
 //! nothing could fail, or nothing could pass, is seen. This module must not know any [`Subject`].
 
 mod cases;
+mod gaps;
 mod stage;
 
+pub use gaps::{GAPS, Gap, gap};
 pub use stage::Stage;
 
 use fumehood_model::enforcement::Clause;
+use fumehood_model::level::Level;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -104,6 +107,8 @@ pub enum Verdict {
     Breached(String),
     /// The subject can not be asked this: why.
     NotApplicable(String),
+    /// Declared in [`GAPS`]: the level does not hold it, and says so: why.
+    Gap(String),
     /// The run does not tell: why. Never counted as held.
     Inconclusive(String),
 }
@@ -112,6 +117,11 @@ pub enum Verdict {
 pub trait Subject {
     /// How the matrix names it.
     fn name(&self) -> String;
+
+    /// The level of ours that it is; none for a reference.
+    fn level(&self) -> Option<Level> {
+        None
+    }
 
     /// Whether it can be asked what `case` wants; else why not.
     fn supports(&self, case: &Case) -> Result<(), String>;
@@ -127,6 +137,9 @@ pub fn cases() -> Vec<Case> {
 
 /// Runs one case against one subject.
 pub fn examine(case: &Case, subject: &dyn Subject, stage: &Stage) -> Verdict {
+    if let Some(gap) = subject.level().and_then(|level| gap(level, case.name)) {
+        return Verdict::Gap(gap.why.to_owned());
+    }
     if let Err(why) = subject.supports(case) {
         return Verdict::NotApplicable(why);
     }
@@ -187,6 +200,7 @@ impl Verdict {
             Self::Held => "HELD",
             Self::Breached(_) => "BREACHED",
             Self::NotApplicable(_) => "NOT-APPLICABLE",
+            Self::Gap(_) => "GAP",
             Self::Inconclusive(_) => "INCONCLUSIVE",
         }
     }
@@ -195,7 +209,7 @@ impl Verdict {
     pub fn reason(&self) -> &str {
         match self {
             Self::Held => "",
-            Self::Breached(why) | Self::NotApplicable(why) | Self::Inconclusive(why) => why,
+            Self::Breached(why) | Self::NotApplicable(why) | Self::Gap(why) | Self::Inconclusive(why) => why,
         }
     }
 }
@@ -271,6 +285,15 @@ mod tests {
             assert!(all.iter().any(|case| case.clause == Some(clause)), "{clause}");
         }
         assert!(all.len() >= 40, "{}", all.len());
+    }
+
+    #[test]
+    fn every_gap_is_of_a_case_and_has_a_reason() {
+        let all = cases();
+        for gap in GAPS {
+            assert!(all.iter().any(|case| case.name == gap.case), "{}", gap.case);
+            assert!(!gap.why.is_empty());
+        }
     }
 
     #[test]

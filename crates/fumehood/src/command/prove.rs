@@ -81,7 +81,11 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
     let task = TaskId::new(millis(), fumehood_sys::host::random().unwrap_or(u64::from(std::process::id())));
     let mut log = open(&state, &task, args)?;
     let binary = std::env::current_exe().map_err(|error| {
-        Refusal::new("find the binary", format!("this program does not find itself: {error}"), "start it by its path")
+        Refusal::new(
+            "find the binary",
+            format!("this program does not find itself: {error}"),
+            "start it by its path",
+        )
     })?;
     let (level, wall, quick) = (args.level, args.wall, args.quick);
     let options = Options { binary, level, wall, quick, version: env!("CARGO_PKG_VERSION") };
@@ -111,9 +115,8 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
 }
 
 fn wall_parser() -> impl TypedValueParser<Value = Wall> {
-    PossibleValuesParser::new(Wall::ALL.map(Wall::name)).try_map(|name| {
-        Wall::ALL.into_iter().find(|wall| wall.name() == name).ok_or("there is no such wall")
-    })
+    PossibleValuesParser::new(Wall::ALL.map(Wall::name))
+        .try_map(|name| Wall::ALL.into_iter().find(|wall| wall.name() == name).ok_or("there is no such wall"))
 }
 
 fn open(state: &State, task: &TaskId, args: &Args) -> Result<TaskLog, Refusal> {
@@ -125,7 +128,8 @@ fn open(state: &State, task: &TaskId, args: &Args) -> Result<TaskLog, Refusal> {
 
 fn ended(report: &Report, text: &str) -> ProveEnded {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    let failed = report.rows.iter().filter(|row| matches!(row.verdict, Verdict::Breached(_) | Verdict::Broken(_)));
+    let failed =
+        report.rows.iter().filter(|row| matches!(row.verdict, Verdict::Breached(_) | Verdict::Broken(_)));
     ProveEnded {
         held: count(report.counts.held),
         breached: count(report.counts.breached),

@@ -8,6 +8,8 @@
 #[cfg(test)]
 mod both_callers;
 #[cfg(test)]
+mod broken;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod deputy;
@@ -21,6 +23,8 @@ mod gate;
 mod lab;
 #[cfg(test)]
 mod process;
+#[cfg(test)]
+mod prove;
 #[cfg(test)]
 mod publish;
 #[cfg(test)]

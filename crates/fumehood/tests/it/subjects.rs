@@ -3,27 +3,18 @@
 use crate::lab::{Lab, Ran, finish};
 use base64::Engine;
 use fumehood_backend::conformance::{Case, Outcome, Script, Stage, Subject, Want};
+use fumehood_model::level::Level;
 use std::ffi::OsString;
 use std::fs::File;
 use std::process::{Command, Stdio};
 
-/// The built binary.
+/// The built binary, at one of its levels.
 #[derive(Debug)]
-pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab);
+pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab, pub(crate) Level);
 
-/// The built binary at the process level: as this host holds it, or where no namespace can be made.
+/// The built binary at the process level, where no namespace can be made.
 #[derive(Debug)]
-pub(crate) struct Process<'l> {
-    pub(crate) lab: &'l Lab,
-    pub(crate) shape: Shape,
-}
-
-/// The two shapes of the process level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    Namespaces,
-    Bare,
-}
+pub(crate) struct Bare<'l>(pub(crate) &'l Lab);
 
 /// bubblewrap with every wall that it has, as a reference.
 #[derive(Debug)]
@@ -37,15 +28,25 @@ pub(crate) struct Open<'l>(pub(crate) &'l Lab);
 
 impl Subject for Fumehood<'_> {
     fn name(&self) -> String {
-        format!("fumehood, {}", self.0.caller.word())
+        format!("{}, {}", self.1, self.0.caller.word())
     }
 
-    fn supports(&self, _case: &Case) -> Result<(), String> {
-        Ok(())
+    fn level(&self) -> Option<Level> {
+        Some(self.1)
+    }
+
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        match self.1 {
+            Level::Wasm => {
+                Err("a case is a shell script, and a command is a module here; `it/wasm` asks the same".to_owned())
+            }
+            Level::Process => ask(WITHOUT_NETWORK, case),
+            Level::Container | Level::Gvisor | Level::Microvm => Ok(()),
+        }
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        run_at(self.0, &[], &[], (script, stage))
+        run_at(self.0, &[], &["--level", self.1.name()], (script, stage))
     }
 }
 
@@ -82,17 +83,20 @@ fn run_at(
     Ok(outcome_of_report(&ran))
 }
 
-// === impl Process ===
+// === impl Bare ===
 
-/// Cases that ask for what the level has not.
-const WITHOUT_NETWORK: [(&str, &str); 3] = [
+/// What a subject can not be asked, and why not.
+type Without = &'static [(&'static str, &'static str)];
+
+/// Cases that ask for what the process level has not.
+const WITHOUT_NETWORK: Without = &[
     ("no-route", "no internet socket can be made, so there is nothing to route"),
     ("own-loopback-works", "no internet socket can be made"),
     ("interfaces-can-be-listed", "no netlink socket can be made"),
 ];
 
 /// And, without namespaces, what depends on the paths of a private root, or on `/proc/self`.
-const WITHOUT_ROOT: [(&str, &str); 7] = [
+const WITHOUT_ROOT: Without = &[
     ("only-loopback", "`/proc/net` is closed, and there is no socket to ask by"),
     ("scratch-is-writable", "`/var/tmp` and `/dev/shm` are the host's, and closed"),
     ("scratch-is-finite", "scratch is on the host's disk, and watched"),
@@ -102,25 +106,25 @@ const WITHOUT_ROOT: [(&str, &str); 7] = [
     ("devices-minimal", "names of the host's devices are seen; none can be opened"),
 ];
 
-impl Subject for Process<'_> {
+fn ask(without: Without, case: &Case) -> Result<(), String> {
+    match without.iter().find(|(name, _)| *name == case.name) {
+        Some((_, why)) => Err((*why).to_owned()),
+        None => Ok(()),
+    }
+}
+
+impl Subject for Bare<'_> {
     fn name(&self) -> String {
-        let shape = match self.shape {
-            Shape::Namespaces => "process",
-            Shape::Bare => "process without namespaces",
-        };
-        format!("{shape}, {}", self.lab.caller.word())
+        format!("process without namespaces, {}", self.0.caller.word())
     }
 
     fn supports(&self, case: &Case) -> Result<(), String> {
-        let bare = self.shape == Shape::Bare;
-        let root = if bare { WITHOUT_ROOT.as_slice() } else { &[] };
-        if let Some((_, why)) = WITHOUT_NETWORK.iter().chain(root).find(|(name, _)| *name == case.name) {
-            return Err((*why).to_owned());
-        }
-        for want in case.wants.iter().filter(|_| bare) {
+        ask(WITHOUT_NETWORK, case)?;
+        ask(WITHOUT_ROOT, case)?;
+        for want in case.wants {
             match want {
                 Want::CopyOnWrite => return Err("refuses a copy-on-write workspace".to_owned()),
-                Want::WorkspaceReadWrite if self.lab.caller == crate::lab::Caller::Root => {
+                Want::WorkspaceReadWrite if self.0.caller == crate::lab::Caller::Root => {
                     return Err("refuses a workspace that another uid would write".to_owned());
                 }
                 _ => {}
@@ -130,17 +134,11 @@ impl Subject for Process<'_> {
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        let level = ["--level", "process"];
-        match self.shape {
-            Shape::Namespaces => run_at(self.lab, &[], &level, (script, stage)),
-            Shape::Bare => {
-                // Nothing is mounted, so what a script calls by the paths of a root is where the variables say.
-                let text = script.text.replace("/workspace", "$FUMEHOOD_WORKSPACE");
-                let text = text.replace(" /out", " $FUMEHOOD_OUT").replace(" /tmp ", " $TMPDIR ");
-                let script = Script { text, wants: script.wants };
-                run_at(self.lab, &self.lab.forbidding(), &level, (&script, stage))
-            }
-        }
+        // Nothing is mounted, so what a script calls by the paths of a root is where the variables say.
+        let text = script.text.replace("/workspace", "$FUMEHOOD_WORKSPACE");
+        let text = text.replace(" /out", " $FUMEHOOD_OUT").replace(" /tmp ", " $TMPDIR ");
+        let script = Script { text, wants: script.wants };
+        run_at(self.0, &self.0.forbidding(), &["--level", "process"], (&script, stage))
     }
 }
 

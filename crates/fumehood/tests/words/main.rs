@@ -63,9 +63,10 @@ fn golden(name: &str, found: &str) {
 fn help_of_every_command() {
     let host = Host::new();
     let mut all = host.told(&["--help"]);
-    for name in
-        ["run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "prove", "schema"]
-    {
+    for name in [
+        "run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "prove",
+        "schema",
+    ] {
         all += &host.told(&[name, "--help"]);
     }
     for name in ["list", "show", "verify"] {

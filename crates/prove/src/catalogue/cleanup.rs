@@ -135,12 +135,19 @@ fn killed(bench: &Bench, side: Side) -> io::Result<Finding> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let inside = || {
         let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let attack = |line: Vec<u8>| line.split(|byte| *byte == 0).next().is_some_and(|first| first.ends_with(b"attack"));
+        let attack = |line: Vec<u8>| {
+            line.split(|byte| *byte == 0).next().is_some_and(|first| first.ends_with(b"attack"))
+        };
         survivors(&mark).iter().filter(|pid| attack(line(pid))).count()
     };
-    let shared = matches!(bench.level, fumehood_model::level::Level::Process | fumehood_model::level::Level::Container);
+    let shared = matches!(
+        bench.level,
+        fumehood_model::level::Level::Process | fumehood_model::level::Level::Container
+    );
     // Where the host does not see the guest's processes, the runner's own must do.
-    let running = poll(Duration::from_secs(15), || if shared || side == Side::Open { inside() > 1 } else { !survivors(&mark).is_empty() });
+    let running = poll(Duration::from_secs(15), || {
+        if shared || side == Side::Open { inside() > 1 } else { !survivors(&mark).is_empty() }
+    });
     child.kill()?;
     child.wait()?;
     if !running {
@@ -167,8 +174,12 @@ fn end_all(mark: &str) {
 fn project(bench: &Bench, side: Side) -> io::Result<Finding> {
     let project = bench.fresh("project")?;
     let names = |folder: &std::path::Path| -> Vec<std::ffi::OsString> {
-        let mut names: Vec<_> =
-            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
         names.sort();
         names
     };
@@ -179,7 +190,10 @@ fn project(bench: &Bench, side: Side) -> io::Result<Finding> {
         bench.run(side, &Job::step(&["C", "leave", "x", &project.display().to_string()]))?;
     } else {
         let workspace = project.display().to_string();
-        let came = bench.run(side, &Job::step(&["C", "leave", "x", ".", "/workspace"]).flags(["--workspace", &workspace]))?;
+        let came = bench.run(
+            side,
+            &Job::step(&["C", "leave", "x", ".", "/workspace"]).flags(["--workspace", &workspace]),
+        )?;
         if !came.told.ended {
             return Ok(Finding::Unclear(came.outcome()));
         }

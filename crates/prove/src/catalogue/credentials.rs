@@ -15,9 +15,7 @@ pub(super) fn probes() -> Vec<Probe> {
             ("S01", S, "find the caller's secret in variables, files, arguments, in five forms"),
             ALL,
             How::Bare,
-            |scene| {
-                [vec!["search".to_owned(), masked(&scene.variable)], scene.searched()].concat()
-            },
+            |scene| [vec!["search".to_owned(), masked(&scene.variable)], scene.searched()].concat(),
             found,
         ),
         together(
@@ -33,7 +31,9 @@ pub(super) fn probes() -> Vec<Probe> {
 fn found(step: &Step, _: &Scene) -> Finding {
     match step.facts("found").next() {
         Some(found) => Finding::Through(format!("found {found}")),
-        None if step.number("looked ").unwrap_or(0) < 3 => Finding::Unclear("the search looked nowhere".to_owned()),
+        None if step.number("looked ").unwrap_or(0) < 3 => {
+            Finding::Unclear("the search looked nowhere".to_owned())
+        }
         None => step.whole(),
     }
 }

@@ -35,8 +35,12 @@ pub(super) fn probes() -> Vec<Probe> {
             |step, scene| step.leaks(&scene.secret),
         ),
         alone(("F02", F, "read another sandbox's workspace"), ALL, another_sandbox),
-        alone(("F10", F, "write where it may only read, by every way round"), ALL, |bench, side| spoil(bench, side, "spoil")),
-        alone(("F11", F, "remount what it may only read"), ROOTED, |bench, side| spoil(bench, side, "remount")),
+        alone(("F10", F, "write where it may only read, by every way round"), ALL, |bench, side| {
+            spoil(bench, side, "spoil")
+        }),
+        alone(("F11", F, "remount what it may only read"), ROOTED, |bench, side| {
+            spoil(bench, side, "remount")
+        }),
         alone(("F12", F, "have a file copied in through a link to the host"), ALL, copy_in),
         alone(("F13", F, "have links collected that lead to the host"), ALL, collected_links),
         alone(("F14", F, "exchange a folder and a link while files are collected"), ALL, race),
@@ -60,7 +64,8 @@ fn another_sandbox(bench: &Bench, side: Side) -> io::Result<Finding> {
     }
     let state = bench.state().join("layers").display().to_string();
     // Beside the wall, only what is ours is searched.
-    let more: &[&str] = if side == Side::Walled { &[&state, "/tmp", "/workspace", "/var", "/run"] } else { &[] };
+    let more: &[&str] =
+        if side == Side::Walled { &[&state, "/tmp", "/workspace", "/var", "/run"] } else { &[] };
     let masked = crate::canary::masked(&secret);
     let search = [&["F02s", "search", &masked, &place], more].concat();
     let own = bench.fresh("own")?.display().to_string();
@@ -106,9 +111,16 @@ fn copy_in(bench: &Bench, side: Side) -> io::Result<Finding> {
     if side == Side::Open {
         std::fs::write(project.join("link/planted"), "given")?;
     }
-    for (mode, at) in [("", "/workspace/link/planted"), (":rw", "/workspace/dangling"), (":rw", "/workspace/link/planted")] {
+    for (mode, at) in
+        [("", "/workspace/link/planted"), (":rw", "/workspace/dangling"), (":rw", "/workspace/link/planted")]
+    {
         if side == Side::Walled {
-            let flags = ["--workspace", &format!("{}{mode}", project.display()), "--in", &format!("{}:{at}", given.display())];
+            let flags = [
+                "--workspace",
+                &format!("{}{mode}", project.display()),
+                "--in",
+                &format!("{}:{at}", given.display()),
+            ];
             let came = bench.run(side, &Job::step(&["F12", "descriptors"]).flags(flags))?;
             if came.cause() != "exited" && came.refusal().is_none() {
                 return Ok(Finding::Unclear(came.outcome()));
@@ -165,7 +177,8 @@ fn race(bench: &Bench, side: Side) -> io::Result<Finding> {
         let collected = bench.fresh("collected")?;
         if side == Side::Open {
             let out = bench.fresh("out")?;
-            bench.run(side, &Job::step(&["F14", "links", &out.display().to_string(), &scene.secret_file()]))?;
+            bench
+                .run(side, &Job::step(&["F14", "links", &out.display().to_string(), &scene.secret_file()]))?;
             // A collector that looks first and opens later, when the name means something else.
             std::fs::write(collected.join("taken"), std::fs::read(out.join("absolute"))?)?;
         } else {
@@ -216,14 +229,25 @@ fn dangerous_views(bench: &Bench, side: Side) -> io::Result<Finding> {
     let asked: Vec<String> = if side == Side::Open {
         vec![harmless.display().to_string()]
     } else {
-        vec!["/".to_owned(), "/proc".to_owned(), "/sys".to_owned(), "/dev".to_owned(), link.display().to_string(), state]
+        vec![
+            "/".to_owned(),
+            "/proc".to_owned(),
+            "/sys".to_owned(),
+            "/dev".to_owned(),
+            link.display().to_string(),
+            state,
+        ]
     };
     for path in asked {
-        let job = Job::step(&["F24", "list", "/input/view"]).flags(["--ro".to_owned(), format!("{path}:/input/view")]);
+        let job = Job::step(&["F24", "list", "/input/view"])
+            .flags(["--ro".to_owned(), format!("{path}:/input/view")]);
         // Through the binary on both sides: what is opened is the path.
         let came = bench.run(Side::Walled, &job)?;
         if came.refusal().is_none() && came.told.step("F24").over {
-            return Ok(Finding::Through(format!("`{}` was shown", path.trim_start_matches(&harmless.display().to_string()))));
+            return Ok(Finding::Through(format!(
+                "`{}` was shown",
+                path.trim_start_matches(&harmless.display().to_string())
+            )));
         }
         if came.refusal().is_none() {
             return Ok(Finding::Unclear(came.outcome()));
@@ -240,7 +264,8 @@ fn host_scratch(bench: &Bench, side: Side) -> io::Result<Finding> {
         // Harm is kept to a folder of our own.
         places = vec![bench.fresh("scratch")?.display().to_string()];
     }
-    let words: Vec<&str> = ["F32", "leave", &mark].into_iter().chain(places.iter().map(String::as_str)).collect();
+    let words: Vec<&str> =
+        ["F32", "leave", &mark].into_iter().chain(places.iter().map(String::as_str)).collect();
     let came = bench.run(side, &Job::step(&words))?;
     for place in &places {
         let left = Path::new(place).join(format!("left-{mark}"));

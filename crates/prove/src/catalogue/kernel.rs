@@ -14,42 +14,98 @@ use std::time::Duration;
 /// This door is shut.
 const SHUT: &[&str] = &["EPERM", "EACCES", "ENOSYS"];
 /// There is no such thing here, or it is not for you.
-const ABSENT: &[&str] = &["EPERM", "EACCES", "ENOSYS", "ENOENT", "ENXIO", "ENODEV", "EROFS", "ENOTDIR", "EMPTY"];
+const ABSENT: &[&str] =
+    &["EPERM", "EACCES", "ENOSYS", "ENOENT", "ENXIO", "ENODEV", "EROFS", "ENOTDIR", "EMPTY"];
 /// There is no such family of sockets.
 const NO_FAMILY: &[&str] = &[
-    "EPERM", "EACCES", "ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "EOPNOTSUPP", "ENODEV",
+    "EPERM",
+    "EACCES",
+    "ENOSYS",
+    "EAFNOSUPPORT",
+    "EPROTONOSUPPORT",
+    "ESOCKTNOSUPPORT",
+    "EOPNOTSUPP",
+    "ENODEV",
 ];
 const NO_LISTENER: &[&str] = &["EPERM", "EACCES", "ENOSYS", "ENOENT", "ENOTDIR", "ECONNREFUSED"];
 
 const K: Wall = Wall::Kernel;
 
 pub(super) fn probes() -> Vec<Probe> {
-    [doors(), sockets(), vec![
-        alone(("K01", K, "be somewhere else than the level says"), ALL, level_is_real),
-        alone(("K02", K, "start where the level's mechanism is missing"), &[Level::Container], no_fallback),
-        alone(("K10", K, "write to the program that started it"), ROOTED, own_binary),
-    ]]
+    [
+        doors(),
+        sockets(),
+        vec![
+            alone(("K01", K, "be somewhere else than the level says"), ALL, level_is_real),
+            alone(
+                ("K02", K, "start where the level's mechanism is missing"),
+                &[Level::Container],
+                no_fallback,
+            ),
+            alone(("K10", K, "write to the program that started it"), ROOTED, own_binary),
+        ],
+    ]
     .concat()
 }
 
 fn doors() -> Vec<Probe> {
     vec![
-        together(("K04", K, "read from descriptors that it was not given"), ALL, How::Bare, |_| words("descriptors"), |step, scene| {
-            step.leaks(&scene.secret).or(|| stray(step))
-        }),
-        together(("K06", K, "open kernel settings for writing"), ALL, How::Bare, |_| words(SETTINGS), |step, _| step.done()),
-        together(("K07", K, "read what the kernel tells about itself"), SHARED, How::Bare, |_| words(FACTS), |step, _| step.done()),
-        together(("K09", K, "mount cgroups and reach a release agent"), SHARED, How::Capable, |_| words("release-agent"), |step, _| {
-            step.doors(ABSENT)
-        }),
-        together(("K12", K, "make namespaces"), SHARED, How::Bare, |_| words("namespaces"), |step, _| step.doors(SHUT)),
-        together(("K13", K, "mount, remount, unmount, enter"), SHARED, How::Capable, |_| words("mounts"), |step, _| {
-            step.doors(SHUT)
-        }),
-        together(("K14", K, "set up io_uring"), SHARED, How::Bare, |_| words("uring"), |step, _| step.doors(SHUT)),
-        together(("K15", K, "bpf, perf, userfaultfd, kcmp"), SHARED, How::Bare, |_| words("kernel-programs"), |step, _| {
-            step.doors(SHUT)
-        }),
+        together(
+            ("K04", K, "read from descriptors that it was not given"),
+            ALL,
+            How::Bare,
+            |_| words("descriptors"),
+            |step, scene| step.leaks(&scene.secret).or(|| stray(step)),
+        ),
+        together(
+            ("K06", K, "open kernel settings for writing"),
+            ALL,
+            How::Capable,
+            |_| words(SETTINGS),
+            |step, _| step.done(),
+        ),
+        together(
+            ("K07", K, "read what the kernel tells about itself"),
+            SHARED,
+            How::Bare,
+            |_| words(FACTS),
+            |step, _| step.done(),
+        ),
+        together(
+            ("K09", K, "mount cgroups and reach a release agent"),
+            SHARED,
+            How::Capable,
+            |_| words("release-agent"),
+            |step, _| step.doors(ABSENT),
+        ),
+        together(
+            ("K12", K, "make namespaces"),
+            SHARED,
+            How::Bare,
+            |_| words("namespaces"),
+            |step, _| step.doors(SHUT),
+        ),
+        together(
+            ("K13", K, "mount, remount, unmount, enter"),
+            SHARED,
+            How::Capable,
+            |_| words("mounts"),
+            |step, _| step.doors(SHUT),
+        ),
+        together(
+            ("K14", K, "set up io_uring"),
+            SHARED,
+            How::Bare,
+            |_| words("uring"),
+            |step, _| step.doors(SHUT),
+        ),
+        together(
+            ("K15", K, "bpf, perf, userfaultfd, kcmp"),
+            SHARED,
+            How::Bare,
+            |_| words("kernel-programs"),
+            |step, _| step.doors(SHUT),
+        ),
         together(
             ("K16", K, "read a key of the caller's session, leave one"),
             ALL,
@@ -57,32 +113,69 @@ fn doors() -> Vec<Probe> {
             |scene| vec!["keys".to_owned(), scene.key_name().to_owned()],
             |step, scene| step.leaks(&scene.secret).or(|| step.doors(&[SHUT, &["ENOKEY"]].concat())),
         ),
-        together(("K19", K, "open and make devices"), ALL, How::Bare, |_| words("devices"), |step, _| step.doors(ABSENT)),
-        together(("K27", K, "enter the kernel as a 32-bit or x32 program"), SHARED, How::Bare, |_| words("entries"), |step, _| {
-            step.doors(&[SHUT, &["signal 31", "signal 11", "31", "11"]].concat())
-        }),
-        together(("K30", K, "become root"), ALL, How::Capable, |_| words("identity"), |step, _| identity(step)),
-        together(("K31", K, "change its network, its priority"), ALL, How::Capable, |_| words("own-network"), |step, _| {
-            step.doors(&[ABSENT, NO_FAMILY].concat())
-        }),
-        together(("K32", K, "load modules, reboot, swap, account"), SHARED, How::Capable, |_| words("administration"), |step, _| {
-            step.doors(SHUT)
-        }),
+        together(
+            ("K19", K, "open and make devices"),
+            ALL,
+            How::Bare,
+            |_| words("devices"),
+            |step, _| step.doors(ABSENT),
+        )
+        .unless(no_device),
+        together(
+            ("K27", K, "enter the kernel as a 32-bit or x32 program"),
+            SHARED,
+            How::Bare,
+            |_| words("entries"),
+            |step, _| step.doors(&[SHUT, &["signal 31", "signal 11", "31", "11"]].concat()),
+        ),
+        together(
+            ("K30", K, "become root"),
+            ALL,
+            How::Capable,
+            |_| words("identity"),
+            |step, _| identity(step),
+        ),
+        together(
+            ("K31", K, "change its network, its priority"),
+            ALL,
+            How::Capable,
+            |_| words("own-network"),
+            |step, _| step.doors(&[ABSENT, NO_FAMILY].concat()),
+        ),
+        together(
+            ("K32", K, "load modules, reboot, swap, account"),
+            SHARED,
+            How::Capable,
+            |_| words("administration"),
+            |step, _| step.doors(SHUT),
+        ),
     ]
 }
 
 fn sockets() -> Vec<Probe> {
     vec![
-        together(("K20", K, "call a container engine"), ALL, How::Bare, |scene| {
-            let usual = "/run/docker.sock /var/run/docker.sock /run/containerd/containerd.sock /run/crio/crio.sock \
+        together(
+            ("K20", K, "call a container engine"),
+            ALL,
+            How::Bare,
+            |scene| {
+                let usual = "/run/docker.sock /var/run/docker.sock /run/containerd/containerd.sock /run/crio/crio.sock \
                          /run/podman/podman.sock /run/libvirt/libvirt-sock /run/buildkit/buildkitd.sock";
-            [words("connect"), vec![scene.engine()], words(usual)].concat()
-        }, |step, scene| scene.called(step.doors(NO_LISTENER))),
-        together(("K21", K, "call the message bus and the service manager"), ALL, How::Bare, |scene| {
-            let usual = "/run/dbus/system_bus_socket /run/systemd/private /run/user/0/bus /run/user/1000/bus \
+                [words("connect"), vec![scene.engine()], words(usual)].concat()
+            },
+            |step, scene| scene.called(step.doors(NO_LISTENER)),
+        ),
+        together(
+            ("K21", K, "call the message bus and the service manager"),
+            ALL,
+            How::Bare,
+            |scene| {
+                let usual = "/run/dbus/system_bus_socket /run/systemd/private /run/user/0/bus /run/user/1000/bus \
                          /run/systemd/journal/stdout /run/udev/control /run/snapd.socket";
-            [words("connect"), vec![scene.named()], words(usual)].concat()
-        }, |step, scene| scene.called(step.doors(NO_LISTENER))),
+                [words("connect"), vec![scene.named()], words(usual)].concat()
+            },
+            |step, scene| scene.called(step.doors(NO_LISTENER)),
+        ),
         together(
             ("K23", K, "call an abstract socket of the host"),
             ALL,
@@ -91,10 +184,20 @@ fn sockets() -> Vec<Probe> {
             |step, scene| scene.called(step.doors(NO_LISTENER)),
         ),
         alone(("K22", K, "call a socket file in a folder that it may read"), ALL, socket_in_a_view),
-        together(("K24", K, "make a vsock"), ALL, How::Bare, |_| words("vsock"), |step, _| step.doors(NO_FAMILY)),
-        together(("K25", K, "make sockets of other families"), ALL, How::Capable, |_| words("families"), |step, _| {
-            step.doors(NO_FAMILY)
-        }),
+        together(
+            ("K24", K, "make a vsock"),
+            ALL,
+            How::Bare,
+            |_| words("vsock"),
+            |step, _| step.doors(NO_FAMILY),
+        ),
+        together(
+            ("K25", K, "make sockets of other families"),
+            ALL,
+            How::Capable,
+            |_| words("families"),
+            |step, _| step.doors(NO_FAMILY),
+        ),
     ]
 }
 
@@ -108,6 +211,16 @@ const FACTS: &str = "read /proc/kcore /proc/keys /proc/timer_list /proc/sched_de
     /proc/slabinfo /proc/kpagecount /sys/firmware/acpi/tables/DSDT /sys/firmware/dmi/tables/DMI \
     /sys/class/dmi/id/product_serial /sys/kernel/notes /proc/scsi/scsi /dev/kmsg /proc/pagetypeinfo \
     /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/security/lsm /proc/net/../../sys/kernel/uevent_seqnum";
+
+/// Without root, a device that is open to this user must be there to show that the wall holds it back.
+fn no_device(bench: &Bench) -> Option<String> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    const OPEN_TO_MANY: [&str; 6] =
+        ["/dev/kvm", "/dev/fuse", "/dev/net/tun", "/dev/vhost-vsock", "/dev/vsock", "/dev/userfaultfd"];
+    let opens = |path: &&str| std::fs::File::options().read(true).custom_flags(0o4400).open(path).is_ok();
+    let open = bench.root || OPEN_TO_MANY.iter().any(opens);
+    (!open).then(|| "untestable: this host itself opens none of these devices to this user".to_owned())
+}
 
 /// There must be none at all, whatever is in it.
 fn stray(step: &Step) -> Finding {

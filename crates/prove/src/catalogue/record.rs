@@ -58,7 +58,9 @@ fn injection(bench: &Bench, side: Side) -> io::Result<Finding> {
         return Ok(Finding::Unclear("the argument is not in the record".to_owned()));
     }
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let own = lines.filter(|line| line.get("event").and_then(serde_json::Value::as_str) == Some(mark.as_str())).count();
+    let own = lines
+        .filter(|line| line.get("event").and_then(serde_json::Value::as_str) == Some(mark.as_str()))
+        .count();
     let raw = text.contains('\u{1b}');
     Ok(Finding::through_if(own > 0 || raw, "the argument became a line of its own"))
 }
@@ -90,7 +92,9 @@ fn tampering(bench: &Bench, side: Side) -> io::Result<Finding> {
         std::fs::write(&path, &changed)?;
         let noticed = match side {
             Side::Walled => !whole(&state)?,
-            Side::Open => changed.lines().any(|line| serde_json::from_str::<serde_json::Value>(line).is_err()),
+            Side::Open => {
+                changed.lines().any(|line| serde_json::from_str::<serde_json::Value>(line).is_err())
+            }
         };
         if !noticed {
             return Ok(Finding::Through(format!("a line was {name}, and nobody noticed")));
@@ -107,7 +111,8 @@ fn from_inside(bench: &Bench, side: Side) -> io::Result<Finding> {
     let index = state.join("records/index.jsonl").display().to_string();
     let file = path.display().to_string();
     let env = vec![("FUMEHOOD_STATE".to_owned(), state.display().to_string())];
-    let words = ["U", "write", &file, &index, &format!("/proc/1/root{file}"), &format!("/proc/self/root{file}")];
+    let words =
+        ["U", "write", &file, &index, &format!("/proc/1/root{file}"), &format!("/proc/self/root{file}")];
     let came = bench.run(side, &Job { env, ..Job::step(&words) })?;
     if std::fs::read(&path)? != before {
         return Ok(Finding::Through("the record was changed".to_owned()));
@@ -121,12 +126,17 @@ fn torn(bench: &Bench, side: Side) -> io::Result<Finding> {
     let state = bench.fresh_state()?;
     let env = vec![("FUMEHOOD_STATE".to_owned(), state.display().to_string())];
     let mark = format!("mark-{}", crate::canary::canary()?);
-    let mut command = bench.command(Side::Walled, &Job { env: env.clone(), ..Job::step(&["U", "stay", &mark]) }, &mark)?;
+    let mut command =
+        bench.command(Side::Walled, &Job { env: env.clone(), ..Job::step(&["U", "stay", &mark]) }, &mark)?;
     let null = std::process::Stdio::null;
     let mut child = command.stdin(null()).stdout(null()).stderr(null()).spawn()?;
     let records = state.join("records");
     let begun = crate::bench::poll(std::time::Duration::from_secs(15), || {
-        let text = std::fs::read_dir(&records).into_iter().flatten().flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+        let text = std::fs::read_dir(&records)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
         text.into_iter().any(|text| text.contains("exec.started"))
     });
     child.kill()?;

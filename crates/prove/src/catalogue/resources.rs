@@ -17,7 +17,9 @@ pub(super) fn probes() -> Vec<Probe> {
         alone(("R03", R, "write 100 MiB of scratch under a limit of 32 MiB"), ALL, scratch),
         alone(("R04", R, "open more files than the limit"), ALL, files),
         alone(("R05", R, "flood both streams past the cap"), ALL, flood),
-        alone(("R09", R, "outlive its time, deaf to every signal"), ALL, |bench, side| outlive(bench, side, "stay")),
+        alone(("R09", R, "outlive its time, deaf to every signal"), ALL, |bench, side| {
+            outlive(bench, side, "stay")
+        }),
         alone(("R10", R, "outlive its time as a daemon that holds the streams"), ALL, |bench, side| {
             outlive(bench, side, "daemon")
         }),
@@ -47,7 +49,8 @@ fn memory(bench: &Bench, side: Side) -> io::Result<Finding> {
     if whole {
         return Ok(Finding::Through("300 MiB were filled".to_owned()));
     }
-    let refused = came.told.step("R").lines.iter().any(|line| line.ends_with("ENOMEM") || line.contains("by signal 9"));
+    let refused =
+        came.told.step("R").lines.iter().any(|line| line.ends_with("ENOMEM") || line.contains("by signal 9"));
     Ok(match came.cause() {
         "out_of_memory" | "limit_passed" => Finding::Quiet,
         _ if refused => Finding::Quiet,
@@ -56,7 +59,11 @@ fn memory(bench: &Bench, side: Side) -> io::Result<Finding> {
 }
 
 fn scratch(bench: &Bench, side: Side) -> io::Result<Finding> {
-    let file = if side == Side::Open { bench.fresh("scratch")?.join("large").display().to_string() } else { "/tmp/large".to_owned() };
+    let file = if side == Side::Open {
+        bench.fresh("scratch")?.join("large").display().to_string()
+    } else {
+        "/tmp/large".to_owned()
+    };
     let job = Job::step(&["R", "fill-file", "100", &file]).flags(["--disk", "32MiB", "--mem", "256MiB"]);
     Ok(fewer(&bench.run(side, &job)?, "filled ", 100))
 }
@@ -64,7 +71,9 @@ fn scratch(bench: &Bench, side: Side) -> io::Result<Finding> {
 fn files(bench: &Bench, side: Side) -> io::Result<Finding> {
     // As many as this process may have itself: the envelope's own ceiling is below it.
     let limits = std::fs::read_to_string("/proc/self/limits")?;
-    let soft = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse::<i64>().ok());
+    let soft = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse::<i64>().ok());
     let most = soft.unwrap_or(1024).saturating_sub(64).clamp(64, 20_000);
     let limit = (most / 2).max(32).to_string();
     let job = Job::step(&["R", "files", &most.to_string()]);

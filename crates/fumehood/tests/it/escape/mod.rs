@@ -15,6 +15,7 @@ mod resources;
 use crate::lab::Caller;
 use bench::{Bench, Wall};
 use fumehood_backend::conformance::Verdict;
+pub(crate) use resources::survivors;
 
 /// A probe: plants, runs, judges.
 type Probe = fn(&Bench) -> Verdict;

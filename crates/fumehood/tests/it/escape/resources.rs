@@ -306,7 +306,7 @@ fn stopped(pid: u32) -> bool {
 }
 
 /// Live processes whose arguments carry a mark.
-pub(super) fn survivors(mark: &str) -> Vec<u32> {
+pub(crate) fn survivors(mark: &str) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
