@@ -22,6 +22,7 @@ impl Host {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(folder.path().join("state"));
+        store.make().unwrap();
         fs::write(folder.path().join("outside"), "untouched").unwrap();
         Self { store, folder }
     }
