@@ -243,7 +243,7 @@ fn a_bad_source_has_one_cause_and_leaves_nothing(lab: &Lab) {
         layer.truncate(layer.len() - 100);
         image
     };
-    let zeros = vec![0; 300 << 20];
+    let zeros = vec![0; 80 << 20];
     let bomb = piped("gzip", &["-9", "-c"], &zeros);
     let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": { "diff_ids": [Digest::of(b"").as_str()] } });
     let bomb = Image::of(config.to_string().into_bytes(), bomb, "+gzip");
