@@ -12,6 +12,7 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-audit", 1),
     ("fumehood-vault", 1),
     ("fumehood-backend", 2),
+    ("fumehood-image", 2),
     ("fumehood-egress", 2),
     ("fumehood-backend-native", 3),
     ("fumehood-runtime", 3),
