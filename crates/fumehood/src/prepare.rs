@@ -43,7 +43,7 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     }
     let terminals = Terminals::now();
     let places = Places::now()?;
-    let flags = spec::of_flags(args, &places.cwd)?;
+    let mut flags = spec::of_flags(args, &places.cwd)?;
     let mut defaults = host::defaults(args, terminals, &places);
     if !args.network.presets.is_empty() {
         defaults.presets = host::presets(places.home.as_deref())?;
@@ -57,7 +57,6 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let Spoken { mut layered, note } = config::settle(&flags, args, &defaults)?;
     let standing = Standing::of(&layered.envelope)?;
     if let (Some(uid), None) = (standing.as_ref().and_then(Standing::user), layered.spec.privilege.user) {
-        let mut flags = flags.clone();
         flags.privilege.user = Some(uid);
         layered = config::settle(&flags, args, &defaults)?.layered;
     }

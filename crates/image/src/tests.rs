@@ -1,7 +1,5 @@
 //! Whole pulls of good and of hostile images, from memory into a store.
 
-#![expect(clippy::indexing_slicing, reason = "of tests: a panic is a failure")]
-
 use crate::fault::Code;
 use crate::limits::Limits;
 use crate::pull::{Pulled, pull};

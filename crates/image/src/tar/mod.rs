@@ -82,7 +82,7 @@ impl<R: Read> Archive<R> {
         loop {
             self.pass_over()?;
             let Some(block) = self.block()? else {
-                return before.is_empty().then_some(None).ok_or_else(|| cut());
+                return before.is_empty().then_some(None).ok_or_else(cut);
             };
             let Some(header) = Header::parse(&block)? else {
                 if !before.is_empty() {
