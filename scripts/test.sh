@@ -30,6 +30,12 @@ want ssh openssh-client
 want psql postgresql-client
 want npm npm
 want wget wget
+want skopeo skopeo
+want docker-registry docker-registry
+want busybox busybox-static
+want zstd zstd
+want gzip gzip
+want tar tar
 want javac default-jdk-headless
 want keytool default-jre-headless
 want go golang-go

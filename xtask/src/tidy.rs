@@ -13,6 +13,7 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-vault", 1),
     ("fumehood-prove", 2),
     ("fumehood-backend", 2),
+    ("fumehood-image", 2),
     ("fumehood-egress", 2),
     ("fumehood-backend-native", 3),
     ("fumehood-guest", 3),

@@ -104,7 +104,11 @@ impl Progress {
     fn see(&mut self, step: Step) {
         match step {
             Step::Waiting => self.say("waiting for another pull"),
-            Step::Resolved { layers, bytes } => self.say(&format!("{layers} layers, {}", show_bytes(bytes))),
+            Step::Resolved { layers, bytes } => self.say(&format!(
+                "{layers} layer{}, {}",
+                if layers == 1 { "" } else { "s" },
+                show_bytes(bytes)
+            )),
             Step::Layer { number, of, bytes, known } => {
                 (self.bytes, self.came, self.last) = (bytes, 0, Instant::now());
                 self.layer = format!("layer {number} of {of}");

@@ -14,6 +14,7 @@ mod command;
 mod config;
 mod explain;
 mod host;
+mod image_config;
 mod images;
 #[cfg(feature = "wasm")]
 mod interpreters;

@@ -4,6 +4,7 @@ use crate::backends::Early;
 use crate::command::RunArguments;
 use crate::config::{self, Spoken};
 use crate::host::{self, Places, Terminals};
+use crate::image_config::{self, Standing};
 use crate::refusal::Refusal;
 use crate::{backends, images, paths, spec};
 use fumehood_backend::Backend;
@@ -31,25 +32,39 @@ pub(crate) struct Prepared {
     pub(crate) notes: Vec<String>,
     /// Whether somebody wrote the wall clock down.
     pub(crate) timeout_written: bool,
+    /// Held until the run is over.
+    _standing: Option<Standing>,
 }
 
 /// Settles everything. Starts nothing, and writes nothing.
 pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Refusal> {
-    if !args.explain && args.command.first().is_none_or(|command| command.is_empty()) {
-        let why = if args.command.is_empty() { "there is no command to run" } else { "the command is empty" };
-        return Err(Refusal::new("read the arguments", why, "name one: `fumehood run -- python3 script.py`"));
+    if args.image.is_none() {
+        has_command(args, &args.command)?;
     }
     let terminals = Terminals::now();
     let places = Places::now()?;
-    let flags = spec::of_flags(args, &places.cwd)?;
+    let mut flags = spec::of_flags(args, &places.cwd)?;
     let mut defaults = host::defaults(args, terminals, &places);
     if !args.network.presets.is_empty() {
         defaults.presets = host::presets(places.home.as_deref())?;
     }
+    if args.pull {
+        image_config::pull_missing(args, &flags)?;
+    }
     if args.image.as_deref().and_then(OsStr::to_str).is_some_and(|text| !is_folder(text)) {
         defaults.images = images::all(places.state.as_deref())?;
     }
-    let Spoken { layered, note } = config::settle(&flags, args, &defaults)?;
+    let Spoken { mut layered, note } = config::settle(&flags, args, &defaults)?;
+    let standing = Standing::of(&layered.envelope)?;
+    if let (Some(uid), None) = (standing.as_ref().and_then(Standing::user), layered.spec.privilege.user) {
+        flags.privilege.user = Some(uid);
+        layered = config::settle(&flags, args, &defaults)?.layered;
+    }
+    let argv = match &standing {
+        Some(standing) if args.command.is_empty() => standing.command(),
+        Some(_) | None => args.command.clone(),
+    };
+    has_command(args, &argv)?;
     let (trust, blast) =
         (layered.spec.trust.unwrap_or(Trust::Medium), layered.spec.blast.unwrap_or(Blast::Medium));
     let stake = Stake::of(&layered.envelope);
@@ -59,7 +74,8 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, &question, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();
-    let command = Command::new(args, &layered.envelope, &places, (choice.level, terminals));
+    let shown = (&layered.envelope, standing.as_ref());
+    let command = Command::new(args, shown, argv, &places, (choice.level, terminals));
     notes.extend(command.notes());
     notes.extend(left_behind(&args.command, &layered.envelope, &places.cwd));
     let Command { toolchains, resolution, exec, home_at, .. } = command;
@@ -73,7 +89,15 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     };
     // Last: a flaw in what was typed is told first, whatever this host can hold.
     let backend = early.backend(request.choice.level, args)?;
-    Ok(Prepared { request, backend, resolution, notes, timeout_written })
+    Ok(Prepared { request, backend, resolution, notes, timeout_written, _standing: standing })
+}
+
+fn has_command(args: &RunArguments, argv: &[OsString]) -> Result<(), Refusal> {
+    if args.explain || argv.first().is_some_and(|command| !command.is_empty()) {
+        return Ok(());
+    }
+    let why = if argv.is_empty() { "there is no command to run" } else { "the command is empty" };
+    Err(Refusal::new("read the arguments", why, "name one: `fumehood run -- python3 script.py`"))
 }
 
 /// The command, and what it is given.
@@ -107,7 +131,8 @@ impl Prepared {
 impl Command {
     fn new(
         args: &RunArguments,
-        envelope: &Envelope,
+        (envelope, standing): (&Envelope, Option<&Standing>),
+        argv: Vec<OsString>,
         places: &Places,
         (level, terminals): (Level, Terminals),
     ) -> Self {
@@ -117,25 +142,33 @@ impl Command {
             |name: &str| variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let home = places.home.as_deref().unwrap_or(Path::new("/nonexistent"));
         let host = Host::new(home, &lookup);
-        let cwd = Path::new(WORKSPACE).join(args.cwd.as_deref().unwrap_or(Path::new("")));
+        let own = standing.and_then(|standing| standing.folder(args, envelope));
+        let cwd = Path::new(WORKSPACE).join(args.cwd.as_deref().or(own).unwrap_or(Path::new("")));
         let cwd: PathBuf = cwd.components().collect();
-        let name = args.command.first().map_or(Path::new(""), Path::new);
+        let name = argv.first().map_or(Path::new(""), Path::new);
         let (toolchains, resolution) = if level == Level::Wasm {
             // The command is a module of the host, and no program of the host is inside.
-            let module = args.command.first().map(|_| places.cwd.join(name));
+            let module = argv.first().map(|_| places.cwd.join(name));
             (Toolchains::default(), Resolution { inside: module, host: None, flag: None })
         } else {
-            let toolchains = Toolchains::find(&host, &views, name);
+            let mut toolchains = Toolchains::find(&host, &views, name);
+            if let Some(path) = standing.and_then(Standing::path) {
+                toolchains.use_path(path, &views);
+            }
             let resolution = resolve(&host, &toolchains, &views, name, (&cwd, &places.cwd));
             (toolchains, resolution)
         };
         let home_at = environment::home_at(places.home.as_deref(), views.image);
         let shell = shell(&views);
-        let env = environment::environment(&variables, envelope.environment(), &toolchains, &home_at, shell);
+        let mut env =
+            environment::environment(&variables, envelope.environment(), &toolchains, &home_at, shell);
         let unset = environment::missing(&variables, envelope.environment());
         let unset = unset.into_iter().map(str::to_owned).collect();
+        if let Some(standing) = standing {
+            standing.lay_under(&mut env, envelope);
+        }
         let terminal = terminals.wanted(args).then(host::window_size);
-        let exec = ExecRequest { argv: args.command.clone(), env, cwd, terminal };
+        let exec = ExecRequest { argv: argv.clone(), env, cwd, terminal };
         Self { exec, home_at, toolchains, resolution, views, unset }
     }
 
@@ -146,7 +179,9 @@ impl Command {
             .map(|name| format!("`--env {name}`: it is not set here, so it is not set inside"))
             .collect();
         let Resolution { inside, host, flag } = &self.resolution;
-        if self.resolution.differs(&self.toolchains, &self.views)
+        // An image is asked for because it is not the host.
+        if !self.views.image
+            && self.resolution.differs(&self.toolchains, &self.views)
             && let (Some(inside), Some(host)) = (inside, host)
         {
             let way = flag.as_ref().map(|flag| format!("; `{flag}` brings that one in")).unwrap_or_default();

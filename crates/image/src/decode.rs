@@ -39,7 +39,7 @@ pub(crate) struct Decoded<R> {
 
 enum Decoder<R> {
     Plain(BufReader<R>),
-    Gzip(MultiGzDecoder<BufReader<R>>),
+    Gzip(Box<MultiGzDecoder<BufReader<R>>>),
     Zstd(Box<Frames<BufReader<R>>>),
 }
 
@@ -106,7 +106,7 @@ impl<R: Read> Decoded<R> {
         }
         let inner = match seen {
             Packing::Plain => Decoder::Plain(source),
-            Packing::Gzip => Decoder::Gzip(MultiGzDecoder::new(source)),
+            Packing::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(source))),
             Packing::Zstd => Decoder::Zstd(Box::new(Frames::new(source))),
         };
         Ok(Self { inner, sent, unpacked: 0, room, limits })

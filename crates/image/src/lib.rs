@@ -20,6 +20,11 @@ mod store;
 pub mod tar;
 mod unpack;
 
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
 pub use digest::Digest;
 pub use fault::{Code, Fault};
 pub use limits::Limits;

@@ -28,7 +28,7 @@ impl Default for Limits {
             unpacked_bytes: 64 << 30,
             entries: 1_000_000,
             ratio: 200,
-            free_bytes: 256 << 20,
+            free_bytes: 64 << 20,
         }
     }
 }

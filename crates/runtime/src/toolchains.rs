@@ -132,6 +132,17 @@ impl Toolchains {
         found
     }
 
+    /// Takes these guest folders for PATH, as an image says it.
+    pub fn use_path(&mut self, entries: Vec<PathBuf>, views: &Views) {
+        self.path.clear();
+        for guest in entries {
+            let source = views.host_path(&guest).unwrap_or_default();
+            if !self.path.iter().any(|(_, known)| *known == guest) {
+                self.path.push((source, guest));
+            }
+        }
+    }
+
     /// PATH as a variable's value.
     pub fn path_value(&self) -> OsString {
         std::env::join_paths(self.path.iter().map(|(_, guest)| guest))

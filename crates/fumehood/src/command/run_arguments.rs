@@ -38,9 +38,13 @@ pub(crate) struct RunArguments {
     /// Keep a cache for this project: `npm`, `pip`, `cargo`, or a folder inside. May be repeated
     #[arg(long = "cache", value_name = "KIND|DIR", help_heading = "Files")]
     pub(crate) caches: Vec<String>,
-    /// Use an unpacked root folder in place of the host's system folders
-    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    /// Stand on an image of the store (`fumehood image pull`), or on an unpacked root folder (beginning with `./` or
+    /// `/`), in place of the host's system folders. Without a command the image's own is run
+    #[arg(long, value_name = "NAME|DIR", help_heading = "Files")]
     pub(crate) image: Option<OsString>,
+    /// Pull the image first, where it is not in the store
+    #[arg(long, requires = "image", help_heading = "Files")]
+    pub(crate) pull: bool,
 
     #[command(flatten)]
     pub(crate) network: NetworkArguments,

@@ -53,7 +53,7 @@ impl Credentials {
         let mut text = Zeroizing::new(Vec::new());
         match File::open(file) {
             Ok(opened) => {
-                drop(opened.take(FILE_BYTES).read_to_end(&mut text).map_err(|e| bad(e.to_string()))?)
+                opened.take(FILE_BYTES).read_to_end(&mut text).map_err(|error| bad(error.to_string()))?;
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(bad(error.to_string())),

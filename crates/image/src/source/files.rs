@@ -27,6 +27,9 @@ pub(super) enum Place {
     Link(Name),
 }
 
+/// A file and its length.
+pub(super) type Opened<'s> = (Box<dyn Read + 's>, u64);
+
 // === impl Files ===
 
 impl Files {
@@ -68,7 +71,7 @@ impl Files {
     }
 
     /// A file and its length; `None` where there is none of that name.
-    pub(super) fn open<'s>(&'s mut self, name: &str) -> Result<Option<(Box<dyn Read + 's>, u64)>, Fault> {
+    pub(super) fn open<'s>(&'s mut self, name: &str) -> Result<Option<Opened<'s>>, Fault> {
         let wanted = Name::parse(name.as_bytes())?;
         let failed = |error: std::io::Error| {
             Fault::new(Code::BadSource, format!("`{}` can not be read: {error}", text(name.as_bytes())))

@@ -34,10 +34,12 @@ impl Store {
             .arg(self.roots(&chain))
             .stdin(Stdio::null())
             .output();
-        let output = output.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Fault::new(Code::Tool, format!("there is no `{TOOL}` on this host"))
-                .with_remedy("install it: `apt-get install erofs-utils`"),
-            _ => Fault::new(Code::Tool, format!("`{TOOL}` can not be started: {error}")),
+        let output = output.map_err(|error| {
+            if error.kind() == ErrorKind::NotFound {
+                let why = format!("there is no `{TOOL}` on this host");
+                return Fault::new(Code::Tool, why).with_remedy("install it: `apt-get install erofs-utils`");
+            }
+            Fault::new(Code::Tool, format!("`{TOOL}` can not be started: {error}"))
         })?;
         if !output.status.success() {
             let told = String::from_utf8_lossy(&output.stderr);

@@ -17,6 +17,8 @@ use std::io::{self, ErrorKind, Read};
 
 /// Extended headers and long names are held in memory.
 const EXTENSION_BYTES: u64 = 1 << 20;
+/// What is read at once of what is behind the end.
+const REST_BYTES: usize = 64 << 10;
 /// Targets of links: the kernel's own limit.
 const TARGET_BYTES: usize = 4095;
 
@@ -80,7 +82,7 @@ impl<R: Read> Archive<R> {
         loop {
             self.pass_over()?;
             let Some(block) = self.block()? else {
-                return before.is_empty().then_some(None).ok_or_else(|| cut());
+                return before.is_empty().then_some(None).ok_or_else(cut);
             };
             let Some(header) = Header::parse(&block)? else {
                 if !before.is_empty() {
@@ -216,12 +218,18 @@ impl<R: Read> Archive<R> {
             return Ok(());
         }
         self.ended = true;
-        while let Some(block) = self.block()? {
-            if block.iter().any(|byte| *byte != 0) {
+        let mut rest = vec![0; REST_BYTES];
+        loop {
+            let read = match self.inner.read(&mut rest) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Fault::reading(Code::BadLayer, "read a layer", error)),
+            };
+            if rest.iter().take(read).any(|byte| *byte != 0) {
                 return Err(bad("there is more after its end"));
             }
         }
-        Ok(())
     }
 }
 
