@@ -9,8 +9,9 @@ use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
 use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
 use crate::syscalls::{self, SetId};
-use fumehood_backend::LaunchError;
+use fumehood_backend::{ExecError, GuestStdio, LaunchError};
 use fumehood_model::envelope::{Envelope, WorkspaceMode};
+use fumehood_model::exec::ExecRequest;
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
 use fumehood_sys::notify::Listener;
@@ -223,13 +224,13 @@ impl LaunchParts {
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
         let mut sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
         let etc = sources.hold.take();
-        let mut namespaces = plan.namespaces.take();
+        let (mut namespaces, foreseen) = (plan.namespaces.take(), plan.gateway.take());
         if identity.own {
             namespaces = namespaces.or_else(|| begin_namespaces().ok());
         }
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let gateway = plan.placement.gateway.as_ref();
-        let plumbing = Plumbing::begin(gateway, namespaces.as_ref(), &theirs);
+        let plumbing = Plumbing::begin(gateway, (namespaces.as_ref(), foreseen), &theirs);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
         let root = if identity.own {
             Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
@@ -245,6 +246,11 @@ impl LaunchParts {
         // else it is left to the launch, which comes after the record.
         let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
         Ok(Self { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc })
+    }
+
+    /// Hands over a command that the first process will find when it starts.
+    pub(crate) fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<u32, ExecError> {
+        self.control.exec(request, stdio, true)
     }
 
     /// Removes what would outlive us of a sandbox that will not be.

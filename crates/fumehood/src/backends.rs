@@ -4,6 +4,7 @@ use crate::refusal::Refusal;
 use crate::spec;
 use fumehood_backend::Backend;
 use fumehood_backend_native::Native;
+use fumehood_model::envelope::Envelope;
 use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
 
 /// The levels that this build holds, weakest first.
@@ -33,6 +34,13 @@ impl Early {
     /// Begins.
     pub(crate) fn start() -> Self {
         Self(Native::warm())
+    }
+
+    /// Goes on with what this envelope will need.
+    pub(crate) fn foresee(&self, envelope: &Envelope) {
+        if let Some(gateway) = fumehood_runtime::run::gateway(envelope) {
+            self.0.foresee(&gateway);
+        }
     }
 
     /// The backend of a level.

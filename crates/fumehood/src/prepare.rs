@@ -50,6 +50,9 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
         (layered.spec.trust.unwrap_or(Trust::Medium), layered.spec.blast.unwrap_or(Blast::Medium));
     let choice = backends::settle(layered.spec.level, trust, blast)?;
     paths::check(&layered.envelope, &defaults)?;
+    if !args.explain {
+        early.foresee(&layered.envelope);
+    }
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();
