@@ -39,19 +39,19 @@ pub(crate) fn whole_process() -> Done {
     let again = folder.0.join("xtask");
     if !is_root()? {
         run::say("root: not measured, this is an ordinary user");
-        return run::must(Command::new(again).args(["bench", "as-user"]).arg(&folder.0));
+        return run::again(Command::new(again).args(["bench", "as-user"]).arg(&folder.0));
     }
     // A mount namespace without the second cgroup hierarchy, over which one of the tools stumbles.
     let script = "umount /sys/fs/cgroup/unified 2> /dev/null; exec \"$@\"";
     let mut root = Command::new("unshare");
     root.args(["--mount", "sh", "-c", script, "sh"]).arg(&again).args(["bench", "as-root"]).arg(&folder.0);
-    let as_root = run::must(&mut root);
+    let as_root = run::again(&mut root);
     std::os::unix::fs::chown(&home, Some(USER.parse()?), Some(USER.parse()?))?;
     let mut user = Command::new("setpriv");
     user.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups", "--"]);
     user.arg(&again).args(["bench", "as-user"]).arg(&folder.0).current_dir("/");
-    let as_user = run::must(&mut user);
-    as_root.and(as_user)
+    let as_user = run::again(&mut user);
+    run::together([as_root, as_user])
 }
 
 /// The comparison of root, in a folder that [`whole_process`] has made.

@@ -27,34 +27,42 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   tidy          tiers, budgets, names, documentation and stray names in the tree
-  bench         whole-process start, side by side with bwrap, crun, runc and a plain fork and exec
-    egress        the egress wall: start, streams, requests, decisions, memory
-    engine        engine-only figures, from the benchmark in backend-native
-    memory        mean memory of idle sandboxes
-    wasm          the engine of the level wasm, and a script beside node
-    workspace     start under a large copy-on-write workspace, beside an empty one
+  bench [PART]  every figure but those of the egress wall, or only the named parts:
+                   start        whole process, side by side with bwrap, crun, runc and a plain fork and exec
+                   engine       engine-only figures, from the benchmark in backend-native
+                   memory       mean memory of idle sandboxes
+                   size         size of the binary and of init, and that both are static
+                   wasm         the engine of the level wasm, and a script beside node
+                   workspace    start under a large copy-on-write workspace, beside an empty one
+    egress [PART]  the egress wall: start, stream, requests, memory, decide
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
   conformance   run the conformance list; write docs/parity.md and the matrix of docs/levels.md
   full          everything above, with 60 s a fuzz target, and the full profile of the tests
 ";
 
+/// The parts of `bench`.
+const BENCH: [run::Part; 6] = [
+    ("start", bench::whole_process),
+    ("engine", engine::judge),
+    ("memory", memory::idle),
+    ("size", size::check),
+    ("wasm", wasm::judge),
+    ("workspace", workspace::large_beside_empty),
+];
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["tidy"] => tidy::check(),
-        ["bench"] => bench::whole_process(),
         // How `bench` starts itself again as each caller.
         ["bench", "as-root", folder] => bench::as_root(folder.as_ref()),
         ["bench", "as-user", folder] => bench::as_user(folder.as_ref()),
-        ["bench", "egress"] => egress::judge(),
+        ["bench", "egress", parts @ ..] => egress::judge(parts),
         // How `bench egress` starts itself again in its network.
-        ["bench", "egress-within", folder] => egress::within(folder.as_ref()),
-        ["bench", "engine"] => engine::judge(),
-        ["bench", "memory"] => memory::idle(),
-        ["bench", "wasm"] => wasm::judge(),
-        ["bench", "workspace"] => workspace::large_beside_empty(),
+        ["bench", "egress-within", folder, parts @ ..] => egress::within(folder.as_ref(), parts),
+        ["bench", parts @ ..] => run::parts(&BENCH, parts),
         ["size"] => size::check(),
         ["conformance"] => conformance::write(),
         ["fuzz", seconds] => fuzz::smoke(seconds),
@@ -70,23 +78,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every figure is measured, whatever another one missed; the first that did is the end's reason.
+/// Every figure is measured, whatever another one missed; in the end all misses are told.
 fn full() -> run::Done {
     tidy::check()?;
     let mut tests = run::cargo(&["test", "--workspace", "--locked"]);
     tests.env("FUMEHOOD_TEST_FULL", "1");
     run::must(&mut tests)?;
-    let steps: [fn() -> run::Done; 8] = [
-        conformance::write,
-        || fuzz::smoke("60"),
-        size::check,
-        bench::whole_process,
-        engine::judge,
-        memory::idle,
-        egress::judge,
-        workspace::large_beside_empty,
-    ];
-    let missed: Vec<String> =
-        steps.into_iter().filter_map(|step| step().err()).map(|problem| problem.to_string()).collect();
-    if missed.is_empty() { Ok(()) } else { Err(missed.join("\n").into()) }
+    run::together([conformance::write(), fuzz::smoke("60"), run::parts(&BENCH, &[]), egress::judge(&[])])
 }

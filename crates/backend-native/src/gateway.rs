@@ -115,6 +115,13 @@ pub(crate) enum Plumbing {
     ByChild(Arc<Making>),
 }
 
+/// A gateway that was begun before there was a plan.
+#[derive(Debug)]
+pub(crate) struct Foreseen {
+    spec: GatewaySpec,
+    maker: Beside,
+}
+
 /// The sockets that were made already, and who made them.
 #[derive(Debug, Default)]
 pub(crate) struct Laid {
@@ -122,17 +129,31 @@ pub(crate) struct Laid {
     pub(crate) maker: Option<Beside>,
 }
 
+// === impl Foreseen ===
+
+impl Foreseen {
+    /// Begins it. One that can not be begun is begun by the plan, which says why it can not.
+    pub(crate) fn begin(spec: &GatewaySpec, namespaces: &Beside) -> Option<Self> {
+        let listed = ports(spec).is_none_or(|ports| ports.len() <= MOST_PORTS && !ports.contains(&0));
+        let maker = listed.then(|| Beside::gateway(shape(spec), namespaces).ok()).flatten()?;
+        Some(Self { spec: spec.clone(), maker })
+    }
+}
+
 // === impl Plumbing ===
 
 impl Plumbing {
-    /// Begins it. `namespaces` are those that a companion makes; without, the child makes them, and sends the
-    /// sockets through `handles`.
+    /// Begins it, unless it is the one that was `foreseen` for the same `namespaces`. Those are what a companion
+    /// makes; without, the child makes them, and sends the sockets through `handles`.
     pub(crate) fn begin(
         wished: Option<&GatewaySpec>,
-        namespaces: Option<&Beside>,
+        (namespaces, foreseen): (Option<&Beside>, Option<Foreseen>),
         handles: &OwnedFd,
     ) -> io::Result<Self> {
         let Some(spec) = wished else { return Ok(Self::Absent) };
+        if let Some(Foreseen { maker, .. }) = foreseen.filter(|foreseen| foreseen.spec == *spec) {
+            return Ok(Self::Beside(maker));
+        }
         match namespaces {
             Some(namespaces) => Beside::gateway(shape(spec), namespaces).map(Self::Beside),
             None => Ok(Self::ByChild(Making::by_child(shape(spec), handles.try_clone()?, SOCKETS))),

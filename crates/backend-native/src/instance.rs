@@ -62,6 +62,11 @@ impl NativeInstance {
         Ok(Self { parts, events, exec: None, terminal: None, cpu_ms: 0, peak_bytes: 0 })
     }
 
+    /// It was launched with this command.
+    pub(crate) fn runs(&mut self, exec: u32) {
+        self.exec = Some(exec);
+    }
+
     /// Whether its first process lives and waits for a command: it has not ended, not said anything, and met
     /// no wall.
     pub(crate) fn is_idle(&self) -> bool {

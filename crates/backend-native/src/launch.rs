@@ -12,8 +12,9 @@ use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
 use crate::shape::{self, Shape};
 use crate::syscalls::{self, SetId, Shared};
 use crate::usage;
-use fumehood_backend::LaunchError;
+use fumehood_backend::{ExecError, GuestStdio, LaunchError};
 use fumehood_model::envelope::{Envelope, WorkspaceMode};
+use fumehood_model::exec::ExecRequest;
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Op, Program, SpawnError};
 use fumehood_sys::notify::Listener;
@@ -264,12 +265,13 @@ impl LaunchParts {
         let mut sources = sources.map_err(step("make the sandbox's /etc"))?;
         let etc = sources.as_mut().and_then(|sources| sources.hold.take());
         let mut namespaces = plan.namespaces.take().filter(|_| plan.shape.has_network());
+        let foreseen = plan.gateway.take();
         if identity.own && plan.shape.has_network() {
             namespaces = namespaces.or_else(|| begin_namespaces().ok());
         }
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let gateway = plan.placement.gateway.as_ref();
-        let plumbing = Plumbing::begin(gateway, namespaces.as_ref(), &theirs);
+        let plumbing = Plumbing::begin(gateway, (namespaces.as_ref(), foreseen), &theirs);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
         let root = match sources {
             None => Root::Absent,
@@ -288,6 +290,11 @@ impl LaunchParts {
         // else it is left to the launch, which comes after the record.
         let cgroup = if plan.pooled { make_cgroup(plan)? } else { None };
         Ok(Self { identity, cgroup, plumbing, namespaces, root, rest, control, handles, etc, inputs })
+    }
+
+    /// Hands over a command that the first process will find when it starts.
+    pub(crate) fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<u32, ExecError> {
+        self.control.exec(request, stdio, true)
     }
 
     /// Removes what would outlive us of a sandbox that will not be.

@@ -29,6 +29,7 @@ mod usage;
 
 pub use cgroup::Hierarchy;
 
+use fumehood_backend::gateway::GatewaySpec;
 use fumehood_backend::{Backend, Placement, Plan, ReapError};
 use fumehood_model::enforcement::Unenforceable;
 use fumehood_model::envelope::Envelope;
@@ -45,6 +46,8 @@ pub struct Native {
     hierarchy: Hierarchy,
     landlock: Option<u32>,
     host_cpus: u32,
+    /// For the plan that wishes for the same one. Its maker uses what the next one has made, so it goes first.
+    gateway: RefCell<Option<gateway::Foreseen>>,
     /// For the next plan to take.
     namespaces: RefCell<Option<Beside>>,
     pooled: bool,
@@ -82,6 +85,7 @@ impl Native {
             hierarchy: Hierarchy::find(),
             landlock: fumehood_sys::landlock::abi(),
             host_cpus: fumehood_sys::host::processors(),
+            gateway: RefCell::new(None),
             namespaces: RefCell::new(None),
             pooled: false,
             scratch: RefCell::new(None),
@@ -99,6 +103,13 @@ impl Native {
     /// The process level, as [`Native::find`].
     pub fn process() -> Self {
         Self { level: Level::Process, ..Self::find() }
+    }
+
+    /// Begins the gateway that the next plan will wish for, where [`Native::warm`] has begun its namespaces.
+    pub fn foresee(&self, gateway: &GatewaySpec) {
+        let begun =
+            self.namespaces.borrow().as_ref().and_then(|made| gateway::Foreseen::begin(gateway, made));
+        self.gateway.replace(begun);
     }
 
     /// As [`Native::find`], for who keeps a pool of plans that have begun: the sandbox is built then, and the

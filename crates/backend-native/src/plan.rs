@@ -8,7 +8,9 @@ use crate::launch::LaunchParts;
 use crate::root::{c_path, c_string};
 use crate::shape::Shape;
 use crate::{Bare, Native, enforcement, etc, gateway, launch};
-use fumehood_backend::{Instance, LaunchError, LayerDisk, LayerPlace, Placement, Plan};
+use fumehood_backend::{
+    GuestStdio, Instance, LaunchError, LayerDisk, LayerPlace, Placement, Plan, StartError,
+};
 use fumehood_model::enforcement::{Clause, Enforcement, Unenforceable};
 use fumehood_model::envelope::{Envelope, Root, WorkspaceMode};
 use fumehood_model::exec::ExecRequest;
@@ -33,6 +35,8 @@ pub(crate) struct NativePlan {
     pub(crate) placement: Placement,
     pub(crate) landlock: u32,
     pub(crate) shape: Shape,
+    /// Its maker uses what the next one has made, so it goes first.
+    pub(crate) gateway: Option<gateway::Foreseen>,
     /// Made while the rest is prepared, where that was possible.
     pub(crate) namespaces: Option<Beside>,
     /// Whether everything is prepared when it begins, the cgroup too.
@@ -96,12 +100,25 @@ impl NativePlan {
             placement: placement.clone(),
             landlock,
             shape,
+            gateway: native.gateway.take(),
             namespaces: native.namespaces.take(),
             pooled: native.pooled,
             bare: None,
             begun: None,
             enforcement,
         })
+    }
+
+    /// What has begun, if it is still good, and otherwise all of it anew.
+    fn take(&mut self) -> Result<Begun, LaunchError> {
+        match self.begun.take() {
+            Some(Begun::Parked(instance)) if instance.is_idle() => return Ok(Begun::Parked(instance)),
+            Some(prepared @ Begun::Prepared(_)) => return Ok(prepared),
+            // One that was ended while it waited is built again, as if nothing had begun.
+            Some(gone @ Begun::Parked(_)) => gone.abandon(),
+            None => {}
+        }
+        LaunchParts::prepare(self).map(|parts| Begun::Prepared(Box::new(parts)))
     }
 
     /// A file that goes in is recorded before it is read, so a sandbox with inputs is not built ahead.
@@ -134,17 +151,36 @@ impl Plan for NativePlan {
     }
 
     fn launch(mut self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
-        let parts = match self.begun.take() {
-            Some(Begun::Parked(instance)) if instance.is_idle() => return Ok(instance),
-            Some(Begun::Prepared(parts)) => *parts,
-            // One that was ended while it waited is built again, as if nothing had begun.
-            Some(gone @ Begun::Parked(_)) => {
-                gone.abandon();
-                LaunchParts::prepare(&mut self)?
-            }
-            None => LaunchParts::prepare(&mut self)?,
+        let instance = match self.take()? {
+            Begun::Parked(instance) => instance,
+            Begun::Prepared(parts) => Box::new(launch::launch(&self, *parts)?),
         };
-        launch::launch(&self, parts).map(|instance| Box::new(instance) as Box<dyn Instance>)
+        Ok(instance)
+    }
+
+    fn start(
+        mut self: Box<Self>,
+        request: &ExecRequest,
+        stdio: GuestStdio,
+    ) -> Result<Box<dyn Instance>, StartError> {
+        match self.take()? {
+            Begun::Parked(mut instance) => {
+                instance.exec(request, stdio)?;
+                Ok(instance)
+            }
+            // Without a root its terminal is made outside, by the instance.
+            Begun::Prepared(parts) if !self.shape.has_root() => {
+                let mut instance = launch::launch(&self, *parts)?;
+                instance.exec(request, stdio)?;
+                Ok(Box::new(instance))
+            }
+            Begun::Prepared(mut parts) => {
+                let exec = parts.exec(request, stdio).inspect_err(|_| parts.abandon())?;
+                let mut instance = launch::launch(&self, *parts)?;
+                instance.runs(exec);
+                Ok(Box::new(instance))
+            }
+        }
     }
 }
 

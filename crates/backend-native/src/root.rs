@@ -20,6 +20,7 @@ use fumehood_sys::launch::{Attributes, Op, Program, Root as NewRoot};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
+use std::sync::Arc;
 
 /// A read-only view without devices.
 pub(crate) const READ_ONLY: Attributes = Attributes { read_only: true, devices: false, executable: true };
@@ -203,15 +204,14 @@ impl<'a> RootBuilder<'a> {
     fn sys(&mut self) {
         let last = self.envelope.resources().cpu_millis.div_ceil(1000).max(1) - 1;
         let list = if last == 0 { "0\n".to_owned() } else { format!("0-{last}\n") };
+        let list = Arc::new(list.into_bytes());
         for folder in ["sys/devices", "sys/devices/system", "sys/devices/system/cpu"] {
             self.folder(folder, 0o755);
         }
         for name in ["online", "possible", "present"] {
             let path = c_string(&format!("sys/devices/system/cpu/{name}"));
-            self.step(
-                "make /sys",
-                Op::WriteFile { path, content: list.clone().into_bytes(), mode: 0o444, owner: None },
-            );
+            let content = Arc::clone(&list);
+            self.step("make /sys", Op::WriteFile { path, after: None, content, mode: 0o444 });
         }
     }
 
@@ -283,13 +283,11 @@ impl<'a> RootBuilder<'a> {
     fn made_files(&mut self) {
         const PHRASE: &str = "put the sandbox's own files in";
         for file in self.placement.files.clone() {
+            let (after, content) = (file.after, file.content);
             let at = beneath(&file.at);
             self.parents(&at);
             let path = c_string(&at);
-            self.step(
-                PHRASE,
-                Op::WriteFile { path, content: file.content.to_vec(), mode: 0o444, owner: None },
-            );
+            self.step(PHRASE, Op::WriteFile { path, after, content, mode: 0o444 });
             for covered in &file.covers {
                 let (with, target) = (c_string(&at), c_string(&beneath(covered)));
                 self.step(PHRASE, Op::Cover { with, target });

@@ -56,6 +56,18 @@ pub trait Plan: Debug {
 
     /// Builds every wall, then starts the guest's first process. All or nothing.
     fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError>;
+
+    /// As [`Plan::launch`] with one command for the guest, as by [`Instance::exec`]. A level whose first process can
+    /// find the command waiting for it starts sooner by this.
+    fn start(
+        self: Box<Self>,
+        request: &ExecRequest,
+        stdio: GuestStdio,
+    ) -> Result<Box<dyn Instance>, StartError> {
+        let mut instance = self.launch()?;
+        instance.exec(request, stdio)?;
+        Ok(instance)
+    }
 }
 
 /// A live guest.
@@ -141,7 +153,10 @@ pub struct Placement {
 pub struct MadeFile {
     /// Its guest path, beneath `/run`.
     pub at: PathBuf,
-    pub content: Arc<[u8]>,
+    /// An open file whose content it begins with.
+    pub after: Option<Arc<OwnedFd>>,
+    /// The rest of it; shared, for it may be long.
+    pub content: Arc<Vec<u8>>,
     /// Guest paths of files that it stands in front of, where they exist.
     pub covers: Vec<PathBuf>,
 }
@@ -253,6 +268,15 @@ pub enum ExecError {
     Exhausted,
     #[error("the guest does not answer")]
     Silent,
+}
+
+/// Why a sandbox was not launched with its command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Exec(#[from] ExecError),
 }
 
 /// Why something of a dead sandbox could not be removed.

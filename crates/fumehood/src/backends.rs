@@ -7,6 +7,7 @@ use fumehood_backend::Backend;
 use fumehood_backend_native::Native;
 #[cfg(feature = "wasm")]
 use fumehood_backend_wasm::{Source, Wasm};
+use fumehood_model::envelope::Envelope;
 use fumehood_model::level::{Choice, Level, Question, Reason, Rung, choose, standing};
 use std::ffi::OsString;
 
@@ -71,6 +72,13 @@ impl Early {
     /// Begins, unless another level than the container is named among `words`.
     pub(crate) fn start(words: &[OsString]) -> Self {
         Self((!names_another(words)).then(Native::warm))
+    }
+
+    /// Goes on with what this envelope will need.
+    pub(crate) fn foresee(&self, envelope: &Envelope) {
+        if let (Some(native), Some(gateway)) = (&self.0, fumehood_runtime::run::gateway(envelope)) {
+            native.foresee(&gateway);
+        }
     }
 
     /// The backend of a level, for what was asked to run. Where that is nothing it is only looked at.

@@ -71,6 +71,9 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let question = Question { asked: layered.spec.level, floor: backends::floor()?, trust, blast, stake };
     let choice = backends::settle(&question)?;
     paths::check(&layered.envelope, &defaults)?;
+    if !args.explain {
+        early.foresee(&layered.envelope);
+    }
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, &question, terminals));
     let timeout_written = layered.spec.resources.timeout.is_some();

@@ -38,6 +38,11 @@ pub(crate) fn write_json(value: &impl serde::Serialize) -> io::Result<()> {
     stream.write_all(format!("{text}\n").as_bytes()).and_then(|()| stream.flush())
 }
 
+/// What was said and still waits goes out.
+pub(crate) fn flush() {
+    settle(io::stdout().flush());
+}
+
 /// Writes `fumehood: text` to standard error, with what a terminal would obey escaped.
 pub(crate) fn note(text: &str) {
     tell(&format!("fumehood: {text}"));

@@ -11,8 +11,8 @@ use crate::reaper::{Estate, Reaper};
 use crate::state::State;
 use crate::streams::{Allowance, Flow, Sink};
 use fumehood_audit::{TaskLog, os_text};
-use fumehood_backend::gateway::Gateway;
-use fumehood_backend::{Backend, GuestStdio, Instance, LaunchError, LayerDisk};
+use fumehood_backend::gateway::{Gateway, GatewaySpec};
+use fumehood_backend::{Backend, GuestStdio, LaunchError, LayerDisk, StartError};
 use fumehood_model::ending::{Ending, Hit};
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::envelope::Envelope;
@@ -83,6 +83,11 @@ pub fn run(
     finished.report(id, request.choice.clone(), enforcement)
 }
 
+/// The gateway that a run in this envelope will wish for, for who can begin it early.
+pub fn gateway(envelope: &Envelope) -> Option<GatewaySpec> {
+    envelope.network().egress.as_ref().map(egress::ports::gateway)
+}
+
 /// What a backend would enforce for a request, with nothing made but the places it needs to look at.
 pub fn explain(
     backend: &dyn Backend,
@@ -118,13 +123,16 @@ impl Attempt<'_> {
         self.enforcement = plan.enforcement().clone();
         let publisher =
             Publisher::open(&self.request.envelope.network().publish).inspect_err(|_| places.give_back())?;
+        let streams = self.streams().inspect_err(|_| places.give_back())?;
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;
 
+        let (guest, streams) = streams;
+        // The command waits for the guest, not the guest for the command.
         let outcome = plan
-            .launch()
-            .map_err(|error| launch_failed(&error))
-            .and_then(|mut instance| self.start(instance.as_mut()).map(|streams| (instance, streams)));
+            .start(&self.exec, guest)
+            .map(|instance| (instance, streams))
+            .map_err(|error| start_failed(&error));
         let (gateway, outcome) = match outcome {
             Ok((mut instance, streams)) => (instance.take_gateway(), Ok((instance, streams))),
             Err(ending) => (None, Err(ending)),
@@ -225,18 +233,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// Hands the command to the guest, on streams made for it.
-    fn start(&self, instance: &mut dyn Instance) -> Result<Streams, Ending> {
-        let exec = &self.exec;
+    /// The guest's ends of the command's streams, and ours.
+    fn streams(&self) -> Result<(GuestStdio, Streams), Ending> {
         let allowance = Allowance::new(self.request.envelope.resources().output_bytes);
-        if exec.terminal.is_some() {
-            instance.exec(exec, GuestStdio::Terminal).map_err(|error| keeper::not_started(&error))?;
-            return Ok(Streams { input: None, output: None, error: None, allowance });
+        if self.request.exec.terminal.is_some() {
+            let none = Streams { input: None, output: None, error: None, allowance };
+            return Ok((GuestStdio::Terminal, none));
         }
         let (guest, input, output, error) =
             pipes(self.request.output).map_err(|error| broken("make the streams", &error))?;
-        instance.exec(exec, guest).map_err(|error| keeper::not_started(&error))?;
-        Ok(Streams { input, output: Some(output), error: Some(error), allowance })
+        Ok((guest, Streams { input, output: Some(output), error: Some(error), allowance }))
     }
 
     fn meter(&self, places: &Places) -> Meter {
@@ -305,8 +311,11 @@ pub(crate) fn unix_millis() -> u64 {
         .map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn launch_failed(error: &LaunchError) -> Ending {
-    not_started(&error.step, &error.why, &error.remedy)
+fn start_failed(error: &StartError) -> Ending {
+    match error {
+        StartError::Launch(LaunchError { step, why, remedy }) => not_started(step, why, remedy),
+        StartError::Exec(error) => keeper::not_started(error),
+    }
 }
 
 fn not_started(step: &str, why: &str, remedy: &str) -> Ending {

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 
 const CHUNK_BYTES: usize = 64 * 1024;
+/// The first chunk of a flow: most commands write little, and memory that is never touched costs nothing.
+const FIRST_CHUNK_BYTES: usize = 4 * 1024;
 /// A blocking pipe that reports room takes at least this much without waiting.
 const PIPE_ATOM_BYTES: usize = 4096;
 /// `O_NONBLOCK | O_NOCTTY` on this target.
@@ -30,6 +32,8 @@ pub(crate) struct Flow {
     patient: bool,
     sink: Sink,
     chunk: Vec<u8>,
+    /// How much is asked for at once: more when there was more.
+    room: usize,
     sent: usize,
     /// Bytes read in all.
     pub(crate) bytes: u64,
@@ -76,6 +80,7 @@ impl Flow {
             patient: false,
             sink,
             chunk: Vec::new(),
+            room: FIRST_CHUNK_BYTES,
             sent: 0,
             bytes: 0,
             lost: None,
@@ -121,12 +126,15 @@ impl Flow {
         if self.patient && !has_something(source) {
             return;
         }
-        self.chunk.resize(CHUNK_BYTES, 0);
+        self.chunk.resize(self.room, 0);
         self.sent = 0;
         match source.read(&mut self.chunk) {
             Ok(0) => self.end(),
             Ok(count) => {
                 self.bytes += count as u64;
+                if count == self.room {
+                    self.room = CHUNK_BYTES;
+                }
                 self.chunk.truncate(allowance.map_or(count, |allowance| allowance.pass(count)));
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {

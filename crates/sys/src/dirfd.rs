@@ -204,6 +204,12 @@ impl io::Write for FileHandle {
     }
 }
 
+impl From<FileHandle> for OwnedFd {
+    fn from(file: FileHandle) -> Self {
+        file.0.into()
+    }
+}
+
 impl AsFd for FileHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

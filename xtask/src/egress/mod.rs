@@ -27,8 +27,36 @@ enum Bound {
     Least(f64),
 }
 
-/// Everything, in a network of its own.
-pub(crate) fn judge() -> Done {
+/// One part: measures, and adds its figures.
+type Part = fn(&Place, &mut Figures) -> Done;
+
+/// The parts that need a private network.
+const WITHIN: [(&str, Part); 4] = [
+    ("start", start::measure),
+    ("stream", stream::measure),
+    ("requests", requests::measure),
+    ("memory", memory::measure),
+];
+/// The one that needs none.
+const DECIDE: &str = "decide";
+
+/// The parts that are named, or all of them where none is.
+pub(crate) fn judge(named: &[&str]) -> Done {
+    let known: Vec<&str> = WITHIN.iter().map(|(name, _)| *name).chain([DECIDE]).collect();
+    if let Some(unknown) = named.iter().find(|name| !known.contains(name)) {
+        return Err(
+            format!("bench egress: there is no part `{unknown}`; there are: {}", known.join(", ")).into()
+        );
+    }
+    let wanted = |name: &str| named.is_empty() || named.contains(&name);
+    let decided = if wanted(DECIDE) { decide() } else { Ok(()) };
+    let inside: Vec<&str> = WITHIN.iter().map(|(name, _)| *name).filter(|name| wanted(name)).collect();
+    let within = if inside.is_empty() { Ok(()) } else { in_a_network(&inside) };
+    run::together([decided, within])
+}
+
+/// Starts this program again in a network of its own, for these parts.
+fn in_a_network(parts: &[&str]) -> Done {
     if !crate::bench::is_root()? {
         return Err("bench egress: a private network and the memory of others need root".into());
     }
@@ -41,32 +69,17 @@ pub(crate) fn judge() -> Done {
         std::fs::copy(&from, folder.0.join(name))?;
         std::fs::set_permissions(folder.0.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     }
-    let decided = decide();
     let mut within = Command::new("unshare");
     within.args(["--net", "--mount", "--propagation", "private", "--"]);
-    within.arg(folder.0.join("xtask")).args(["bench", "egress-within"]).arg(&folder.0);
-    decided.and(run::must(&mut within))
+    within.arg(folder.0.join("xtask")).args(["bench", "egress-within"]).arg(&folder.0).args(parts);
+    run::again(&mut within)
 }
 
-/// One part: measures, and adds its figures.
-type Part = fn(&Place, &mut Figures) -> Done;
-
-/// The parts that need the private network, which [`judge`] has made.
-pub(crate) fn within(folder: &Path) -> Done {
+/// These parts, in the private network, which [`judge`] has made.
+pub(crate) fn within(folder: &Path, named: &[&str]) -> Done {
     let place = Place::enter(folder)?;
     let mut figures = Figures::default();
-    let parts: [(&str, Part); 4] = [
-        ("start", start::measure),
-        ("stream", stream::measure),
-        ("requests", requests::measure),
-        ("memory", memory::measure),
-    ];
-    let only = std::env::var("FUMEHOOD_BENCH_ONLY").ok();
-    for (name, part) in parts {
-        if only.as_deref().is_some_and(|only| only != name) {
-            run::say(&format!("egress: {name}: left out"));
-            continue;
-        }
+    for (name, part) in WITHIN.into_iter().filter(|(name, _)| named.contains(name)) {
         if let Err(problem) = part(&place, &mut figures) {
             figures.missed.push(format!("egress: {name}: could not be measured: {problem}"));
         }

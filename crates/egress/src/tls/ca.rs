@@ -8,6 +8,7 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,9 +24,14 @@ pub struct Ca {
     der: CertificateDer<'static>,
     pem: String,
     not_before: SystemTime,
-    /// One key for all leaves: making one costs more than signing does.
-    leaf_key: KeyPair,
-    signing_key: Arc<dyn rustls::sign::SigningKey>,
+    /// One key for all leaves: making one costs more than signing does. A sandbox that opens nothing needs none.
+    leaf_key: OnceCell<LeafKey>,
+}
+
+/// The key of the leaves, as who certifies it and as who signs with it takes it.
+struct LeafKey {
+    pair: KeyPair,
+    signing: Arc<dyn rustls::sign::SigningKey>,
 }
 
 /// Why no certificate came about.
@@ -45,22 +51,26 @@ impl Ca {
     /// Makes the authority of the sandbox `id`, valid from a day before `now`, because clocks differ.
     pub fn make(id: &str, now: SystemTime) -> Result<Self, CaError> {
         let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
-        let leaf_key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
         let not_before = now.checked_sub(DAY).unwrap_or(now);
         let mut params = params(&format!("Fumehood sandbox CA {id}"), not_before)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key)?;
-        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(leaf_key.serialize_der()));
-        let signing_key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&private)?;
         Ok(Self {
             der: certificate.der().clone(),
             pem: certificate.pem(),
             issuer: Issuer::new(params, key),
             not_before,
-            leaf_key,
-            signing_key,
+            leaf_key: OnceCell::new(),
         })
+    }
+
+    fn leaf_key(&self) -> Result<&LeafKey, CaError> {
+        if let Some(known) = self.leaf_key.get() {
+            return Ok(known);
+        }
+        let made = LeafKey::make()?;
+        Ok(self.leaf_key.get_or_init(|| made))
     }
 
     /// The certificate, for those who shall believe it.
@@ -86,9 +96,21 @@ impl Ca {
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = params.signed_by(&self.leaf_key, &self.issuer)?;
+        let LeafKey { pair, signing } = self.leaf_key()?;
+        let certificate = params.signed_by(pair, &self.issuer)?;
         let chain = vec![certificate.der().clone()];
-        Ok(Arc::new(CertifiedKey::new(chain, Arc::clone(&self.signing_key))))
+        Ok(Arc::new(CertifiedKey::new(chain, Arc::clone(signing))))
+    }
+}
+
+// === impl LeafKey ===
+
+impl LeafKey {
+    fn make() -> Result<Self, CaError> {
+        let pair = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.serialize_der()));
+        let signing = rustls::crypto::aws_lc_rs::sign::any_supported_type(&private)?;
+        Ok(Self { pair, signing })
     }
 }
 

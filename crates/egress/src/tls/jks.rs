@@ -9,6 +9,8 @@ const MAGIC: [u8; 4] = [0xfe, 0xed, 0xfe, 0xed];
 const VERSION: u32 = 2;
 const TRUSTED_CERTIFICATE: u32 = 2;
 const DIGEST_BYTES: usize = 20;
+/// Where the number of entries stands.
+const COUNT: std::ops::Range<usize> = 8..12;
 
 /// The password that every Java has, in its digest's form, and the words that Java adds to it.
 const PASSWORD: &str = "changeit";
@@ -33,11 +35,21 @@ pub struct Trusted<'a> {
     pub der: &'a [u8],
 }
 
-/// The store with one more certificate in it.
+/// The store with one more certificate in it, in the same memory: a store is long.
 ///
 /// # Errors
 /// Where it is no store of this format, or its digest is not the one of its content.
-pub fn extend(store: &[u8], trusted: Trusted<'_>, unix_millis: u64) -> Result<Vec<u8>, StoreFlaw> {
+pub fn extend(mut store: Vec<u8>, trusted: Trusted<'_>, unix_millis: u64) -> Result<Vec<u8>, StoreFlaw> {
+    let count = checked(&store)?.checked_add(1).ok_or(StoreFlaw::Damaged)?;
+    store.truncate(store.len().saturating_sub(DIGEST_BYTES));
+    store.get_mut(COUNT).ok_or(StoreFlaw::Damaged)?.copy_from_slice(&count.to_be_bytes());
+    entry(&mut store, trusted, unix_millis).ok_or(StoreFlaw::Damaged)?;
+    seal(&mut store);
+    Ok(store)
+}
+
+/// How many entries a store has.
+fn checked(store: &[u8]) -> Result<u32, StoreFlaw> {
     let (magic, rest) = store.split_first_chunk::<4>().ok_or(StoreFlaw::Damaged)?;
     if *magic != MAGIC {
         return Err(StoreFlaw::OtherFormat);
@@ -47,17 +59,14 @@ pub fn extend(store: &[u8], trusted: Trusted<'_>, unix_millis: u64) -> Result<Ve
         return Err(StoreFlaw::OtherFormat);
     }
     let (count, rest) = rest.split_first_chunk::<4>().ok_or(StoreFlaw::Damaged)?;
-    let count = u32::from_be_bytes(*count).checked_add(1).ok_or(StoreFlaw::Damaged)?;
-    let (entries, own) = rest.split_last_chunk::<DIGEST_BYTES>().ok_or(StoreFlaw::Damaged)?;
-    let (content, _) = store.split_last_chunk::<DIGEST_BYTES>().ok_or(StoreFlaw::Damaged)?;
+    if rest.len() < DIGEST_BYTES {
+        return Err(StoreFlaw::Damaged);
+    }
+    let (content, own) = store.split_last_chunk::<DIGEST_BYTES>().ok_or(StoreFlaw::Damaged)?;
     if sealed(content).as_ref() != own {
         return Err(StoreFlaw::OtherPassword);
     }
-    let mut out = head(count, store.len() + trusted.der.len() + 64);
-    out.extend_from_slice(entries);
-    entry(&mut out, trusted, unix_millis).ok_or(StoreFlaw::Damaged)?;
-    seal(&mut out);
-    Ok(out)
+    Ok(u32::from_be_bytes(*count))
 }
 
 /// A store of these certificates. Those that no store can hold are left out.

@@ -66,10 +66,11 @@ fn the_cache_of_leaves_is_bounded_and_gives_the_same_again() {
 #[test]
 fn bundles_are_added_to() {
     let ca = ca();
-    let host = b"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----";
-    let bundle = String::from_utf8(trust::extend_bundle(host, ca.pem())).unwrap();
-    assert!(bundle.starts_with("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n-----BEGIN"));
-    assert!(bundle.ends_with(ca.pem()));
+    let text = |last| String::from_utf8(trust::addition(last, ca.pem())).unwrap();
+    // A bundle need not end its last line.
+    assert_eq!(text(Some(b'-')), format!("\n{}", ca.pem()));
+    assert_eq!(text(Some(b'\n')), ca.pem());
+    assert_eq!(text(None), ca.pem());
     let set = trust::variables("/b.pem", "/a.pem", |name| name == "PIP_CERT");
     assert!(set.contains(&("SSL_CERT_FILE", "/b.pem".to_owned())));
     assert!(set.contains(&("NODE_EXTRA_CA_CERTS", "/a.pem".to_owned())));
@@ -81,23 +82,23 @@ fn a_java_store_is_added_to_and_keytool_reads_it() {
     let (ca, other) = (ca(), ca());
     let made = jks::store([Trusted { alias: "other", der: other.der() }], 1_700_000_000_000);
     let own = Trusted { alias: "own", der: ca.der() };
-    let more = jks::extend(&made, own, 1_700_000_000_000).unwrap();
+    let more = jks::extend(made, own, 1_700_000_000_000).unwrap();
     assert_eq!(jks::store([Trusted { alias: "other", der: other.der() }, own], 1_700_000_000_000), more);
     let mut damaged = more.clone();
     damaged[40] ^= 1;
-    assert_eq!(jks::extend(&damaged, own, 0), Err(StoreFlaw::OtherPassword));
-    assert_eq!(jks::extend(&more[..20], own, 0), Err(StoreFlaw::Damaged));
-    assert_eq!(jks::extend(b"\x30\x82\x01\x02", own, 0), Err(StoreFlaw::OtherFormat));
-    assert_eq!(jks::extend(b"", own, 0), Err(StoreFlaw::Damaged));
+    assert_eq!(jks::extend(damaged, own, 0), Err(StoreFlaw::OtherPassword));
+    assert_eq!(jks::extend(more[..20].to_vec(), own, 0), Err(StoreFlaw::Damaged));
+    assert_eq!(jks::extend(b"\x30\x82\x01\x02".to_vec(), own, 0), Err(StoreFlaw::OtherFormat));
+    assert_eq!(jks::extend(Vec::new(), own, 0), Err(StoreFlaw::Damaged));
     let mut stores = vec![(more, 2)];
     if let Ok(host) = std::fs::read("/etc/ssl/certs/java/cacerts") {
-        let JavaStore::Extended(store) = trust::extend_java(&host, b"", ca.der(), 0) else {
+        let JavaStore::Extended(store) = trust::extend_java(host.clone(), Vec::new, ca.der(), 0) else {
             panic!("the host's store was not extended")
         };
         stores.push((store, entries(&host) + 1));
     }
     let bundle = format!("{}{}", other.pem(), ca.pem());
-    match trust::extend_java(b"\x30\x82\x01\x02", bundle.as_bytes(), ca.der(), 0) {
+    match trust::extend_java(b"\x30\x82\x01\x02".to_vec(), || bundle.into_bytes(), ca.der(), 0) {
         JavaStore::FromBundle(store, StoreFlaw::OtherFormat) => stores.push((store, 3)),
         store @ (JavaStore::Extended(_) | JavaStore::FromBundle(..)) => panic!("{store:?}"),
     }

@@ -98,26 +98,34 @@ pub fn variables(
         .collect()
 }
 
-/// The host's bundle with our authority behind it.
-pub fn extend_bundle(host: &[u8], authority_pem: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(host.len() + authority_pem.len() + 1);
-    out.extend_from_slice(host);
-    if !host.is_empty() && !host.ends_with(b"\n") {
-        out.push(b'\n');
-    }
+/// What comes behind the host's bundle, whose last byte is `last`: our authority.
+pub fn addition(last: Option<u8>, authority_pem: &str) -> Vec<u8> {
+    let open_line = last.is_some_and(|last| last != b'\n');
+    let mut out = Vec::with_capacity(authority_pem.len() + 1);
+    out.extend(open_line.then_some(b'\n'));
     out.extend_from_slice(authority_pem.as_bytes());
     out
 }
 
-/// Java's store with our authority in it. `bundle` is the host's, in PEM, for where `host` can not be
+/// How much longer than the host's Java's store becomes.
+pub const fn java_room(authority_der: &[u8]) -> usize {
+    authority_der.len() + 128
+}
+
+/// Java's store with our authority in it. `bundle` gives the host's, in PEM, for where `host` can not be
 /// added to.
-pub fn extend_java(host: &[u8], bundle: &[u8], authority_der: &[u8], unix_millis: u64) -> JavaStore {
+pub fn extend_java(
+    host: Vec<u8>,
+    bundle: impl FnOnce() -> Vec<u8>,
+    authority_der: &[u8],
+    unix_millis: u64,
+) -> JavaStore {
     let own = Trusted { alias: ALIAS, der: authority_der };
     match jks::extend(host, own, unix_millis) {
         Ok(store) => JavaStore::Extended(store),
         Err(flaw) => {
             // What the bundle has beside certificates is of no use to Java.
-            let found: Vec<_> = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok).collect();
+            let found: Vec<_> = CertificateDer::pem_slice_iter(&bundle()).filter_map(Result::ok).collect();
             let aliases: Vec<String> = (0..found.len()).map(|place| format!("system-{place}")).collect();
             let system = aliases.iter().zip(&found).map(|(alias, der)| Trusted { alias, der });
             JavaStore::FromBundle(jks::store(system.chain([own]), unix_millis), flaw)

@@ -11,10 +11,12 @@ use fumehood_model::code::{NOT_STARTED, exit_code};
 use fumehood_model::ending::Ending;
 use fumehood_model::report::RunReport;
 use fumehood_runtime::run::run;
+use fumehood_sys::process;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    process::keep_freed_memory();
     scope::enter(&words);
     let early = Early::start(&words);
     let json = json_is_asked(&words);
@@ -74,7 +76,9 @@ fn attempt(args: &RunArguments, early: Early) -> Result<ExitCode, Refusal> {
         let rules = learn::write(file, &watch.learned())?;
         screen::note(&format!("{rules} rules are in `{}`; `--config {0}` uses them", file.display()));
     }
-    Ok(ExitCode::from(exit_code(&report.ending)))
+    // All is said and nothing is held: to take apart what this process was made of is the kernel's to do, at once.
+    screen::flush();
+    process::exit_now(i32::from(exit_code(&report.ending)))
 }
 
 /// What is said of the network on the way. A program that reads JSON finds the refusals in it.

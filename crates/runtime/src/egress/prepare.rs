@@ -12,8 +12,12 @@ use fumehood_model::ending::Ending;
 use fumehood_model::id::TaskId;
 use fumehood_sys::dirfd::DirHandle;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Where the sandbox has its own files.
@@ -73,22 +77,25 @@ pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Pr
 /// The files that make programs believe `ca` in addition to what they believe, and their variables.
 fn believe(ca: &Ca, request: &mut RunRequest) -> Vec<MadeFile> {
     let root = request.envelope.filesystem().root.folder().unwrap_or(Path::new("/")).to_owned();
-    let file = |at: &str, content: Vec<u8>, covers: Vec<PathBuf>| MadeFile {
+    let file = |at: &str, after: Option<Arc<OwnedFd>>, content: Vec<u8>, covers: Vec<PathBuf>| MadeFile {
         at: PathBuf::from(at),
-        content: content.into(),
+        after,
+        content: Arc::new(content),
         covers,
     };
     let Found { places: bundles, first: system } = found(&root, &trust::BUNDLES);
-    let mut files = vec![
-        file(BUNDLE, trust::extend_bundle(&system, ca.pem()), bundles),
-        file(AUTHORITY, ca.pem().as_bytes().to_vec(), Vec::new()),
-    ];
+    let addition = trust::addition(system.as_ref().and_then(Whole::last), ca.pem());
     let Found { places: stores, first } = found(&root, &trust::JAVA_STORES);
+    let mut files = vec![file(AUTHORITY, None, ca.pem().as_bytes().to_vec(), Vec::new())];
     if !stores.is_empty() {
+        let store = first.map(|store| store.read(trust::java_room(ca.der()))).unwrap_or_default();
+        let bundle = || system.as_ref().map(|system| system.read(0)).unwrap_or_default();
         let (trust::JavaStore::Extended(store) | trust::JavaStore::FromBundle(store, _)) =
-            trust::extend_java(&first, &system, ca.der(), unix_millis());
-        files.push(file(JAVA_STORE, store, stores));
+            trust::extend_java(store, bundle, ca.der(), unix_millis());
+        files.push(file(JAVA_STORE, None, store, stores));
     }
+    // The bundle is long, and nobody here needs to see it: the kernel copies it.
+    files.push(file(BUNDLE, system.map(|Whole { file, .. }| Arc::new(file.into())), addition, bundles));
     let env = &mut request.exec.env;
     let variables = trust::variables(BUNDLE, AUTHORITY, |name| env.iter().any(|(known, _)| known == name));
     env.extend(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
@@ -100,8 +107,14 @@ fn believe(ca: &Ca, request: &mut RunRequest) -> Vec<MadeFile> {
 struct Found {
     /// Where they stand in the end, each once: many are links to one of the others.
     places: Vec<PathBuf>,
-    /// The content of the first.
-    first: Vec<u8>,
+    first: Option<Whole>,
+}
+
+/// An open file of no more than [`MOST_STORE_BYTES`].
+#[derive(Debug)]
+struct Whole {
+    file: File,
+    bytes: u64,
 }
 
 /// Looks for files of the sandbox's root. An image is somebody's: its links must not lead to files of the host,
@@ -115,17 +128,37 @@ fn found(root: &Path, paths: &[&str]) -> Found {
         if found.places.contains(&place) {
             continue;
         }
-        let mut content = Vec::new();
-        let read = file.take(MOST_STORE_BYTES).read_to_end(&mut content);
-        if read.is_err() {
-            continue;
-        }
-        if found.places.is_empty() {
-            found.first = content;
-        }
+        let Some(whole) = Whole::of(OwnedFd::from(file).into()) else { continue };
+        found.first.get_or_insert(whole);
         found.places.push(place);
     }
     found
+}
+
+// === impl Whole ===
+
+impl Whole {
+    fn of(file: File) -> Option<Self> {
+        let bytes = file.metadata().ok()?.len();
+        (bytes <= MOST_STORE_BYTES).then_some(Self { file, bytes })
+    }
+
+    /// The last byte, if there is one.
+    fn last(&self) -> Option<u8> {
+        let mut last = [0];
+        self.file.read_exact_at(&mut last, self.bytes.checked_sub(1)?).ok()?;
+        Some(last[0])
+    }
+
+    /// What can be read of it, in memory that has `room` for more.
+    fn read(&self, room: usize) -> Vec<u8> {
+        let bytes = usize::try_from(self.bytes).unwrap_or_default();
+        let mut content = Vec::with_capacity(bytes + room);
+        match (&self.file).take(self.bytes).read_to_end(&mut content) {
+            Ok(_) => content,
+            Err(_) => Vec::new(),
+        }
+    }
 }
 
 fn unread(NoSecret { name, why, remedy }: NoSecret) -> Ending {
@@ -148,7 +181,7 @@ mod tests {
         link(&host.path().join("key"), "etc/ssl/certs/ca-certificates.crt");
         link(host.path(), "etc/pki/ca-trust");
         let none = found(image.path(), &trust::BUNDLES);
-        assert!(none.places.is_empty() && none.first.is_empty(), "{none:?}");
+        assert!(none.places.is_empty() && none.first.is_none(), "{none:?}");
 
         // As some systems have it: links to one bundle, which is covered once.
         std::fs::remove_file(image.path().join("etc/ssl/certs/ca-certificates.crt")).unwrap();
@@ -159,6 +192,7 @@ mod tests {
         link(Path::new("/etc/ca/bundle.pem"), "etc/pki/tls/certs/ca-bundle.crt");
         let one = found(image.path(), &trust::BUNDLES);
         assert_eq!(one.places, [Path::new("/etc/ca/bundle.pem")]);
-        assert_eq!(one.first, b"of the image");
+        let first = one.first.unwrap();
+        assert_eq!((first.last(), first.read(8)), (Some(b'e'), b"of the image".to_vec()));
     }
 }

@@ -278,7 +278,7 @@ fn place_or_make(tree: RawFd, target: &CStr) -> Result<()> {
         if node::is_folder(tree)? {
             node::make_dir(target, 0o755, None)?;
         } else {
-            node::write_file(target, &[], 0o444, None)?;
+            node::write_file(target, None, &[], 0o444)?;
         }
     }
     place(tree, target)

@@ -52,16 +52,18 @@ pub(super) fn symlink(to: &CStr, path: &CStr) -> Result<()> {
     unsafe { syscall(libc::SYS_symlinkat, [ptr(to), fd(CWD), ptr(path), 0, 0, 0]) }.map(drop)
 }
 
-pub(super) fn write_file(path: &CStr, content: &[u8], mode: u32, owner: Owner) -> Result<()> {
+pub(super) fn write_file(path: &CStr, after: Option<&OwnedFd>, content: &[u8], mode: u32) -> Result<()> {
     let file = create(path, mode)?;
-    let result = raw::write_all(file, content).and_then(|()| chown(file, EMPTY, owner, AT_EMPTY_PATH));
+    // Read by its place: whoever else has it open, and whoever tries again, finds it as it was.
+    let copied = after.map_or(Ok(()), |from| copy(from.as_raw_fd(), file, Some(&mut 0)));
+    let result = copied.and_then(|()| raw::write_all(file, content));
     raw::close(file);
     result
 }
 
 pub(super) fn copy_file(from: &OwnedFd, path: &CStr, mode: u32, owner: Owner) -> Result<()> {
     let file = create(path, mode)?;
-    let result = copy(from.as_raw_fd(), file).and_then(|()| chown(file, EMPTY, owner, AT_EMPTY_PATH));
+    let result = copy(from.as_raw_fd(), file, None).and_then(|()| chown(file, EMPTY, owner, AT_EMPTY_PATH));
     raw::close(file);
     result
 }
@@ -182,10 +184,12 @@ fn chown(dir: RawFd, path: &CStr, owner: Owner, flags: usize) -> Result<()> {
         .map(drop)
 }
 
-fn copy(from: RawFd, to: RawFd) -> Result<()> {
+/// Copies to the end of `from`; from its own place on, or from another.
+fn copy(from: RawFd, to: RawFd, place: Option<&mut i64>) -> Result<()> {
+    let place = place.map_or(0, |place| std::ptr::from_mut(place) as usize);
     loop {
-        // SAFETY: numbers only; a null offset means the file's own.
-        let count = unsafe { syscall(libc::SYS_sendfile, [fd(to), fd(from), 0, 1 << 20, 0, 0]) }?;
+        // SAFETY: numbers, and a live number for the place or nothing, which means the file's own.
+        let count = unsafe { syscall(libc::SYS_sendfile, [fd(to), fd(from), place, 1 << 20, 0, 0]) }?;
         if count == 0 {
             return Ok(());
         }

@@ -167,11 +167,12 @@ pub enum Op {
         to: CString,
         path: CString,
     },
+    /// A new file beneath the root: what is in `after`, from its beginning, and then `content`.
     WriteFile {
         path: CString,
-        content: Vec<u8>,
+        after: Option<Arc<OwnedFd>>,
+        content: Arc<Vec<u8>>,
         mode: u32,
-        owner: Owner,
     },
     /// Copy an open host file to a new file beneath the root, following no links there.
     CopyFile {
@@ -347,7 +348,9 @@ impl Op {
             Self::MaskWrites { target } => mount::mask(target, target),
             Self::MakeDir { path, mode, owner } => node::make_dir(path, *mode, *owner),
             Self::Symlink { to, path } => node::symlink(to, path),
-            Self::WriteFile { path, content, mode, owner } => node::write_file(path, content, *mode, *owner),
+            Self::WriteFile { path, after, content, mode } => {
+                node::write_file(path, after.as_deref(), content, *mode)
+            }
             Self::CopyFile { from, path, mode, owner } => node::copy_file(from, path, *mode, *owner),
             Self::Device { path, major, minor } => node::device(path, *major, *minor),
             Self::WorkIn(folder) => node::work_in(folder),
