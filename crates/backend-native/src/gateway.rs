@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Tag of the packets that carry the gateway's sockets.
-pub(crate) const SOCKETS: u8 = 4;
+pub const SOCKETS: u8 = 4;
 
 /// Where the one listener for every port stands: a port that no program asks for by itself.
 const EVERY_PORT: u16 = 1;
@@ -34,7 +34,7 @@ const ROUTER: Addresses = Addresses {
 
 /// Whether this kernel can hold that gateway. Once it has been seen to redirect, that is written down in `shared`
 /// for as long as it runs: trying costs more than making the gateway does, and a launch that fails still fails.
-pub(crate) fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
+pub fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
     match ports(spec) {
         Some(ports) if ports.len() > MOST_PORTS => cannot(
             format!("{} ports are named, and at most {MOST_PORTS} are listened to one by one", ports.len()),
@@ -81,7 +81,7 @@ fn cannot(why: String, remedy: &str) -> Result<(), Unenforceable> {
 }
 
 /// What holds the network clause.
-pub(crate) fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
+pub fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
     let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
     let families =
         kernel("seccomp", "sockets of unix, inet, inet6 and route-netlink families only".to_owned());
@@ -109,7 +109,7 @@ pub(crate) fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
 
 /// A gateway on its way, if there is to be one.
 #[derive(Debug)]
-pub(crate) enum Plumbing {
+pub enum Plumbing {
     Absent,
     Beside(Beside),
     ByChild(Arc<Making>),
@@ -117,9 +117,9 @@ pub(crate) enum Plumbing {
 
 /// The sockets that were made already, and who made them.
 #[derive(Debug, Default)]
-pub(crate) struct Laid {
-    pub(crate) sockets: Vec<OwnedFd>,
-    pub(crate) maker: Option<Beside>,
+pub struct Laid {
+    pub sockets: Vec<OwnedFd>,
+    pub maker: Option<Beside>,
 }
 
 // === impl Plumbing ===
@@ -127,7 +127,7 @@ pub(crate) struct Laid {
 impl Plumbing {
     /// Begins it. `namespaces` are those that a companion makes; without, the child makes them, and sends the
     /// sockets through `handles`.
-    pub(crate) fn begin(
+    pub fn begin(
         wished: Option<&GatewaySpec>,
         namespaces: Option<&Beside>,
         handles: &OwnedFd,
@@ -140,14 +140,14 @@ impl Plumbing {
     }
 
     /// Lets the child begin, where it is for the child to make it.
-    pub(crate) fn begin_in_child(&self, program: &mut Program) {
+    pub fn begin_in_child(&self, program: &mut Program) {
         if let Self::ByChild(making) = self {
             program.push("make the gateway", Op::BeginGateway(Arc::clone(making)));
         }
     }
 
     /// Waits until it is made, or lets the child wait.
-    pub(crate) fn place(self, program: &mut Program) -> Result<Laid, SpawnError> {
+    pub fn place(self, program: &mut Program) -> Result<Laid, SpawnError> {
         match self {
             Self::Absent => Ok(Laid::default()),
             Self::Beside(maker) => Ok(Laid { sockets: maker.finish()?, maker: Some(maker) }),
@@ -163,7 +163,7 @@ impl Plumbing {
 ///
 /// # Errors
 /// If there are not as many as there must be.
-pub(crate) fn named(spec: &GatewaySpec, sockets: Vec<OwnedFd>) -> io::Result<Gateway> {
+pub fn named(spec: &GatewaySpec, sockets: Vec<OwnedFd>) -> io::Result<Gateway> {
     let mut sockets = sockets.into_iter();
     let mut next = || sockets.next().ok_or(io::ErrorKind::NotFound);
     let (names_udp, names_tcp, proxy, observer) = (next()?, next()?, next()?, next()?);

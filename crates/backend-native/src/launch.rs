@@ -7,7 +7,10 @@ use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
-use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
+use crate::root::{RootBuilder, c_path, c_string, proc};
+use crate::steps::{
+    Handed, LISTENER, OUTPUT, OpenInput, ROOT, copy_in, explain, no_identity, open_inputs, prepare,
+};
 use crate::syscalls::{self, SetId};
 use fumehood_backend::LaunchError;
 use fumehood_model::envelope::{Envelope, WorkspaceMode};
@@ -17,19 +20,10 @@ use fumehood_sys::notify::Listener;
 use fumehood_sys::{process, socket};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Below this the launcher places init's own descriptors.
 const FIRST_FREE_DESCRIPTOR: i32 = 10;
-/// Tag of the packet that carries the handle of `/out`, and of the one that carries the root's.
-const OUTPUT: u8 = 1;
-const ROOT: u8 = 2;
-/// Tag of the filter's listener.
-const LISTENER: u8 = 3;
-
-/// `ELOOP`
-const LINK_IN_THE_WAY: i32 = 40;
-
 /// Everything that is made before the child exists.
 #[derive(Debug)]
 pub(crate) struct LaunchParts {
@@ -45,16 +39,6 @@ pub(crate) struct LaunchParts {
     /// Our end of the socket on which the child hands over folders.
     handles: OwnedFd,
     etc: Option<File>,
-}
-
-/// A host file that is copied in.
-#[derive(Debug)]
-struct OpenInput {
-    file: File,
-    /// Absolute, inside.
-    at: String,
-    /// A program stays one; nothing else of the mode enters.
-    mode: u32,
 }
 
 /// Descriptors that go into the child.
@@ -121,7 +105,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
     drop(program);
     match spawned {
         Ok((spawned, (Laid { mut sockets, maker: plumber }, maker))) => {
-            let Handed { output, root, listener, sockets: sent } = receive_handles(&handles);
+            let Handed { output, root, listener, sockets: sent } = Handed::receive(&handles);
             sockets.extend(sent);
             let gateway = plan.placement.gateway.as_ref().map(|spec| gateway::named(spec, sockets));
             let gateway =
@@ -179,7 +163,7 @@ fn rest(plan: &NativePlan, identity: &Identity, gifts: Gifts) -> Result<Program,
     if !identity.own {
         program.push("enter the private root", Op::EnterRoot);
     }
-    copy_in(&mut program, inputs, identity);
+    copy_in(&mut program, inputs, "", identity.own.then_some(identity.kernel));
     let listener = handles.try_clone().map_err(|error| prepare("share the output folder", &error))?;
     send_handles(&mut program, &plan.envelope, handles)
         .map_err(|error| prepare("share the output folder", &error))?;
@@ -221,7 +205,8 @@ impl LaunchParts {
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
-        let mut sources = Sources::find(plan, &identity).map_err(step("make the sandbox's /etc"))?;
+        let mut sources = Sources::find(&plan.envelope, &plan.placement, &identity)
+            .map_err(step("make the sandbox's /etc"))?;
         let etc = sources.hold.take();
         let mut namespaces = plan.namespaces.take();
         if identity.own {
@@ -274,18 +259,6 @@ fn enter(program: &mut Program, identity: &Identity, cgroup: Option<&Cgroup>) ->
     Ok(())
 }
 
-fn copy_in(program: &mut Program, inputs: Vec<OpenInput>, identity: &Identity) {
-    let owner = identity.own.then_some(identity.kernel);
-    for OpenInput { file, at, mode } in inputs {
-        let above: Vec<_> = std::path::Path::new(&at).ancestors().skip(1).map(c_path).collect();
-        for folder in above.into_iter().rev().filter(|folder| folder.as_bytes() != b"/") {
-            program.push("copy the inputs in", Op::MakeDir { path: folder, mode: 0o755, owner });
-        }
-        let op = Op::CopyFile { from: file.into(), path: c_string(&at), mode, owner };
-        program.push("copy the inputs in", op);
-    }
-}
-
 fn send_handles(program: &mut Program, envelope: &Envelope, socket: OwnedFd) -> io::Result<()> {
     if envelope.filesystem().output.is_some() {
         let op = Op::SendFolder { path: c_string("/out"), socket: socket.try_clone()?, tag: OUTPUT };
@@ -293,37 +266,6 @@ fn send_handles(program: &mut Program, envelope: &Envelope, socket: OwnedFd) -> 
     }
     program.push("share the root", Op::SendFolder { path: c_string("/"), socket, tag: ROOT });
     Ok(())
-}
-
-/// What the child handed over before anything untrusted ran.
-#[derive(Debug, Default)]
-struct Handed {
-    output: Option<OwnedFd>,
-    root: Option<OwnedFd>,
-    listener: Option<OwnedFd>,
-    /// The gateway's.
-    sockets: Vec<OwnedFd>,
-}
-
-fn receive_handles(socket: &OwnedFd) -> Handed {
-    let mut handed = Handed::default();
-    let mut tag = [0_u8; 1];
-    while let Ok(packet) = socket::receive(socket.as_fd(), &mut tag) {
-        if packet.length == 0 {
-            break;
-        }
-        if tag == [gateway::SOCKETS] {
-            handed.sockets.extend(packet.descriptors);
-            continue;
-        }
-        let handle = packet.descriptors.into_iter().next();
-        match tag {
-            [OUTPUT] => handed.output = handle,
-            [LISTENER] => handed.listener = handle,
-            _ => handed.root = handle,
-        }
-    }
-    handed
 }
 
 fn limit(program: &mut Program, plan: &NativePlan) {
@@ -384,37 +326,6 @@ fn ruleset(plan: &NativePlan) -> Ruleset {
     ruleset
 }
 
-fn open_inputs(envelope: &Envelope) -> Result<Vec<OpenInput>, LaunchError> {
-    let open = |input: &fumehood_model::envelope::Input| {
-        let fail = |why: String| LaunchError {
-            step: format!("read the input `{}`", input.source.display()),
-            why,
-            remedy: "name a file that you can read with `--in`; a folder is shown with `--ro`".to_owned(),
-        };
-        let (file, host_mode) = open_plain(&input.source).map_err(|error| fail(reason(&error)))?;
-        let mode = if host_mode & 0o111 == 0 { 0o644 } else { 0o755 };
-        Ok(OpenInput { file, at: format!("/{}", beneath(&input.at)), mode })
-    };
-    envelope.filesystem().inputs.iter().map(open).collect()
-}
-
-/// Opens a regular file without ever waiting for a fifo, and tells its mode.
-fn open_plain(path: &std::path::Path) -> io::Result<(File, u32)> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    /// `O_NONBLOCK` on this target.
-    const NONBLOCKING: i32 = 0o4000;
-    let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
-    let meta = file.metadata()?;
-    if meta.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !meta.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    let mode = std::os::unix::fs::MetadataExt::mode(&meta);
-    Ok((file, mode))
-}
-
 /// Limit numbers of this target.
 mod libc_resource {
     pub(super) const FSIZE: u32 = 1;
@@ -422,79 +333,4 @@ mod libc_resource {
     pub(super) const CORE: u32 = 4;
     pub(super) const NPROC: u32 = 6;
     pub(super) const NOFILE: u32 = 7;
-}
-
-fn no_identity() -> LaunchError {
-    LaunchError {
-        step: "take a kernel uid".to_owned(),
-        why: "every uid that was tried is held by another sandbox".to_owned(),
-        remedy: "end some of the sandboxes that run on this host".to_owned(),
-    }
-}
-
-fn prepare(step: &str, error: &io::Error) -> LaunchError {
-    LaunchError { step: step.to_owned(), why: reason(error), remedy: remedy(step, error) }
-}
-
-fn explain(error: &SpawnError) -> LaunchError {
-    match error {
-        SpawnError::Clone(source) => prepare("make the namespaces", source),
-        SpawnError::Step { step, source } => prepare(step, source),
-        SpawnError::Died => LaunchError {
-            step: "execute init".to_owned(),
-            why: "the first process ended before it ran".to_owned(),
-            remedy: "give the sandbox more memory with `--memory`".to_owned(),
-        },
-    }
-}
-
-/// The kernel's word, without the number that Rust adds.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
-}
-
-fn remedy(step: &str, error: &io::Error) -> String {
-    let text = match (step, error.kind()) {
-        ("make the namespaces" | "map the user", io::ErrorKind::PermissionDenied) => {
-            "this host forbids user namespaces to ordinary users: `fumehood doctor` says what allows them"
-        }
-        ("make the namespaces", _) => {
-            "raise `/proc/sys/user/max_user_namespaces` and its neighbours, or end other sandboxes"
-        }
-        ("mount /proc", _) => {
-            "an outer container covers parts of /proc: start it with `--security-opt systempaths=unconfined`"
-        }
-        ("mount the workspace", _) => {
-            "keep the state folder (`FUMEHOOD_STATE`) on a local file system such as ext4, xfs, btrfs or tmpfs, or show the workspace with `:ro` or `:rw`"
-        }
-        ("show a read-only path", io::ErrorKind::ReadOnlyFilesystem) => {
-            "the place inside does not exist, and its folder is read-only there: give another, as in `--ro PATH:/data/NAME`"
-        }
-        ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
-            "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
-        }
-        _ if error.raw_os_error() == Some(LINK_IN_THE_WAY) => {
-            "a link stands on the way to that place inside, where an earlier command or the workspace put it: name the place that it leads to, or remove it"
-        }
-        ("copy the inputs in", io::ErrorKind::AlreadyExists) => {
-            "the workspace has a file of that name already: give the input another place, as in `--in FILE:/workspace/in/FILE`"
-        }
-        ("copy the inputs in", io::ErrorKind::ReadOnlyFilesystem) => {
-            "an input's place is in a folder that is read-only inside: give it another, as in `--in FILE:/workspace/in/FILE`"
-        }
-        ("show the image's /etc", _) => "`--image` takes an unpacked root folder, with `etc` and `usr` in it",
-        ("copy the inputs in", _) => {
-            "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"
-        }
-        ("redirect in the gateway", _) => {
-            "load the modules nf_tables and nft_nat, or name single ports: those need no packet filter"
-        }
-        ("make the gateway's network" | "listen in the gateway" | "join the sandbox to its gateway", _) => {
-            "the kernel needs IPv6, packet sockets and veth (`CONFIG_IPV6`, `CONFIG_PACKET`, `CONFIG_VETH`), and `/proc/sys/net` writable; without rules none of it is needed"
-        }
-        (_, io::ErrorKind::StorageFull) => "free some space on the disk of the state folder",
-        _ => "`fumehood doctor` looks at what this host can hold",
-    };
-    text.to_owned()
 }

@@ -6,19 +6,23 @@
 //!
 //! **Invariant:** an [`instance::NativeInstance`] exists only after every operation of its launch
 //! program has succeeded; the program of PID 1 is executed last.
+//!
+//! Its parts are open to levels that put another wall within the same private root: [`root`], [`cgroup`],
+//! [`identity`], [`gateway`] and [`steps`].
 
-mod cgroup;
+pub mod cgroup;
 pub mod control;
 mod etc;
-mod gateway;
-mod identity;
+pub mod gateway;
+pub mod identity;
 pub mod init_image;
 mod instance;
 mod launch;
-mod plan;
-mod root;
+pub mod plan;
+pub mod root;
+pub mod steps;
 mod syscalls;
-mod usage;
+pub mod usage;
 
 pub use cgroup::Hierarchy;
 

@@ -52,11 +52,11 @@ enum Begun {
 
 /// What the root is built from, beyond envelope and placement.
 #[derive(Debug)]
-pub(crate) struct Sources {
+pub struct Sources {
     /// Made for the sandbox: its `/etc`, or what is laid over an image's.
-    pub(crate) etc: Option<PathBuf>,
+    pub etc: Option<PathBuf>,
     /// Keeps that folder there while the sandbox lives.
-    pub(crate) hold: Option<std::fs::File>,
+    pub hold: Option<std::fs::File>,
     /// The id mapping of the workspace, where it is copy-on-write and we have root.
     lower: Option<(OwnedFd, OwnedFd)>,
     copy_on_write: Option<PathBuf>,
@@ -150,17 +150,20 @@ impl Begun {
 // === impl Sources ===
 
 impl Sources {
-    pub(crate) fn find(plan: &NativePlan, identity: &Identity) -> std::io::Result<Self> {
-        let envelope = &plan.envelope;
-        let resolver = plan.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
+    /// Makes what the root is built from.
+    ///
+    /// # Errors
+    /// The sandbox's `/etc` could not be made.
+    pub fn find(envelope: &Envelope, placement: &Placement, identity: &Identity) -> std::io::Result<Self> {
+        let resolver = placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
         let system = match envelope.filesystem().root {
             Root::HostSystem => Some(etc::System::Host),
             // Without a network it needs nobody to ask for names.
             Root::Directory(_) => resolver.map(|_| etc::System::Image),
         };
-        let (uid, home) = (envelope.privilege().uid, plan.placement.home_at.as_path());
-        let made = system
-            .map(|system| etc::folder(&plan.placement.shared, etc::Guest { system, uid, home, resolver }));
+        let (uid, home) = (envelope.privilege().uid, placement.home_at.as_path());
+        let made =
+            system.map(|system| etc::folder(&placement.shared, etc::Guest { system, uid, home, resolver }));
         let (etc, hold) = made.transpose()?.map(|etc::Etc { path, hold }| (path, hold)).unzip();
         let copy_on_write = envelope
             .filesystem()
@@ -338,7 +341,8 @@ fn resources(native: &Native, envelope: &Envelope, placement: &Placement) -> Vec
 }
 
 /// What holds the disk limit for the layer.
-fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
+#[must_use]
+pub fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
     let Some(workspace) = &envelope.filesystem().workspace else { return Vec::new() };
     let limit_bytes = envelope.resources().disk_bytes;
     let limit = quantity::show_bytes(limit_bytes);

@@ -7,7 +7,11 @@ use fumehood_backend_native::Native;
 use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
 
 /// The levels that this build holds, weakest first.
-pub(crate) const LEVELS: [Level; 1] = [Level::Container];
+pub(crate) const LEVELS: &[Level] = &[
+    Level::Container,
+    #[cfg(feature = "gvisor")]
+    Level::Gvisor,
+];
 
 /// Settles the level of a run. The one asked for is taken as it is; where the table chose, the
 /// weakest level of this build that is not below the choice stands for it.
@@ -39,7 +43,11 @@ impl Early {
     pub(crate) fn backend(self, level: Level) -> Result<Box<dyn Backend>, Refusal> {
         match level {
             Level::Container => Ok(Box::new(self.0)),
-            Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
+            #[cfg(feature = "gvisor")]
+            Level::Gvisor => Ok(Box::new(fumehood_backend_gvisor::Gvisor::find())),
+            #[cfg(not(feature = "gvisor"))]
+            Level::Gvisor => Err(missing(&Choice { level, reason: Reason::Asked })),
+            Level::Wasm | Level::Process | Level::Microvm => {
                 Err(missing(&Choice { level, reason: Reason::Asked }))
             }
         }
@@ -89,7 +97,7 @@ mod tests {
         let level = |trust, blast| settle(None, trust, blast).map(|choice| choice.level);
         assert_eq!(level(Trust::High, Blast::Low), Ok(Level::Container));
         assert_eq!(level(Trust::Medium, Blast::Medium), Ok(Level::Container));
-        assert!(level(Trust::Low, Blast::Medium).is_err());
+        assert!(level(Trust::Low, Blast::High).is_err());
     }
 
     #[test]

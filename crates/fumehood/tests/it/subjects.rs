@@ -11,6 +11,10 @@ use std::process::{Command, Stdio};
 #[derive(Debug)]
 pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab);
 
+/// The built binary at a level that was asked for by name.
+#[derive(Debug)]
+pub(crate) struct AtLevel<'l>(pub(crate) &'l Lab, pub(crate) &'static str);
+
 /// bubblewrap with every wall that it has, as a reference.
 #[derive(Debug)]
 pub(crate) struct Bubblewrap<'l>(pub(crate) &'l Lab);
@@ -31,29 +35,57 @@ impl Subject for Fumehood<'_> {
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        let mut args: Vec<OsString> = vec![self.0.binary().into(), "run".into(), "--json".into()];
-        for want in script.wants {
-            match want {
-                Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),
-                Want::WorkspaceReadOnly => args.extend(["--workspace".into(), suffixed(stage, ":ro")]),
-                Want::WorkspaceReadWrite => args.extend(["--workspace".into(), suffixed(stage, ":rw")]),
-                Want::ReadOnlyView => args.extend(["--ro".into(), stage.view().into()]),
-                Want::Input => args.extend(["--in".into(), stage.input().into()]),
-                Want::Output => args.extend(["--out".into(), stage.collected().into()]),
-                Want::NamedVariable => args.extend(["--env".into(), "CONFORMANCE_NAMED".into()]),
-                Want::SetVariable => args.extend(["--env".into(), "CONFORMANCE_SET=as given".into()]),
-                Want::Memory(bytes) => args.extend(["--mem".into(), bytes.to_string().into()]),
-                Want::Processes(count) => args.extend(["--pids".into(), count.to_string().into()]),
-                Want::Timeout(ms) => args.extend(["--timeout".into(), format!("{}s", ms / 1000).into()]),
-                Want::OutputCap(bytes) => args.extend(["--max-output".into(), bytes.to_string().into()]),
-                Want::StdinFile | Want::StrayDescriptor | Want::Cause | Want::Program(_) => {}
-            }
-        }
-        args.push("--".into());
-        args.extend(program(script));
-        let ran = start(self.0, stage, script, &args)?;
-        Ok(outcome_of_report(&ran))
+        run_binary(self.0, None, (script, stage))
     }
+}
+
+// === impl AtLevel ===
+
+impl Subject for AtLevel<'_> {
+    fn name(&self) -> String {
+        format!("fumehood {}, {}", self.1, self.0.caller.word())
+    }
+
+    fn supports(&self, _case: &Case) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+        run_binary(self.0, Some(self.1), (script, stage))
+    }
+}
+
+/// Runs a case with the built binary.
+fn run_binary(
+    lab: &Lab,
+    level: Option<&str>,
+    (script, stage): (&Script, &Stage),
+) -> std::io::Result<Outcome> {
+    let mut args: Vec<OsString> = vec![lab.binary().into(), "run".into(), "--json".into()];
+    if let Some(level) = level {
+        args.extend(["--level".into(), level.into()]);
+    }
+    for want in script.wants {
+        match want {
+            Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),
+            Want::WorkspaceReadOnly => args.extend(["--workspace".into(), suffixed(stage, ":ro")]),
+            Want::WorkspaceReadWrite => args.extend(["--workspace".into(), suffixed(stage, ":rw")]),
+            Want::ReadOnlyView => args.extend(["--ro".into(), stage.view().into()]),
+            Want::Input => args.extend(["--in".into(), stage.input().into()]),
+            Want::Output => args.extend(["--out".into(), stage.collected().into()]),
+            Want::NamedVariable => args.extend(["--env".into(), "CONFORMANCE_NAMED".into()]),
+            Want::SetVariable => args.extend(["--env".into(), "CONFORMANCE_SET=as given".into()]),
+            Want::Memory(bytes) => args.extend(["--mem".into(), bytes.to_string().into()]),
+            Want::Processes(count) => args.extend(["--pids".into(), count.to_string().into()]),
+            Want::Timeout(ms) => args.extend(["--timeout".into(), format!("{}s", ms / 1000).into()]),
+            Want::OutputCap(bytes) => args.extend(["--max-output".into(), bytes.to_string().into()]),
+            Want::StdinFile | Want::StrayDescriptor | Want::Cause | Want::Program(_) => {}
+        }
+    }
+    args.push("--".into());
+    args.extend(program(script));
+    let ran = start(lab, stage, script, &args)?;
+    Ok(outcome_of_report(&ran))
 }
 
 /// The report as an outcome; what is no report stays as it came, without a cause.
