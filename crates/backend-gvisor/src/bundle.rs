@@ -67,8 +67,11 @@ pub(crate) fn config(envelope: &Envelope) -> Vec<u8> {
             mount("/dev/pts", "devpts", &["nosuid", "noexec"]),
             mount("/dev/shm", "tmpfs", &["nosuid", "nodev", "mode=1777"]),
         ],
-        // Its network is the one that it is started in.
-        "linux": { "namespaces": [{ "type": "pid" }, { "type": "ipc" }, { "type": "uts" }, { "type": "mount" }] },
+        // Its network is the one that it is started in; without a path it would make an empty one.
+        "linux": { "namespaces": [
+            { "type": "pid" }, { "type": "ipc" }, { "type": "uts" }, { "type": "mount" },
+            { "type": "network", "path": "/proc/self/ns/net" },
+        ] },
     });
     value.to_string().into_bytes()
 }

@@ -9,7 +9,7 @@ use crate::machine::Sandbox;
 use crate::plan::GvisorPlan;
 use fumehood_backend::{Instance, LaunchError};
 use fumehood_backend_native::cgroup::{self, Cgroup};
-use fumehood_backend_native::gateway::{self, Laid, Plumbing};
+use fumehood_backend_native::gateway::{self, Laid, Plumbing, Stack};
 use fumehood_backend_native::identity::Identity;
 use fumehood_backend_native::plan::Sources;
 use fumehood_backend_native::root::{READ_ONLY, RootBuilder, c_path, c_string};
@@ -80,7 +80,7 @@ impl Parts {
         let namespaces = begin_namespaces(&users).map_err(step("make the namespaces"))?;
         let handles = socket::pair().map_err(step("make the control socket"))?;
         let wished = plan.placement.gateway.as_ref();
-        let plumbing = Plumbing::begin(wished, Some(&namespaces), &handles.1);
+        let plumbing = Plumbing::begin(wished, Stack::Other, Some(&namespaces), &handles.1);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
         let mut sources = Sources::find(&plan.envelope, &plan.placement, guest)
             .map_err(step("make the sandbox's /etc"))?;

@@ -107,6 +107,14 @@ pub fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
     vec![kernel("network-namespace", only), heard, families]
 }
 
+/// Whose network stack speaks at the sandbox's end of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    Kernel,
+    /// One that takes the link over.
+    Other,
+}
+
 /// A gateway on its way, if there is to be one.
 #[derive(Debug)]
 pub enum Plumbing {
@@ -127,15 +135,20 @@ pub struct Laid {
 impl Plumbing {
     /// Begins it. `namespaces` are those that a companion makes; without, the child makes them, and sends the
     /// sockets through `handles`.
+    ///
+    /// # Errors
+    /// Out of processes, memory or descriptors.
     pub fn begin(
         wished: Option<&GatewaySpec>,
+        stack: Stack,
         namespaces: Option<&Beside>,
         handles: &OwnedFd,
     ) -> io::Result<Self> {
         let Some(spec) = wished else { return Ok(Self::Absent) };
+        let shape = shape(spec, stack);
         match namespaces {
-            Some(namespaces) => Beside::gateway(shape(spec), namespaces).map(Self::Beside),
-            None => Ok(Self::ByChild(Making::by_child(shape(spec), handles.try_clone()?, SOCKETS))),
+            Some(namespaces) => Beside::gateway(shape, namespaces).map(Self::Beside),
+            None => Ok(Self::ByChild(Making::by_child(shape, handles.try_clone()?, SOCKETS))),
         }
     }
 
@@ -192,9 +205,10 @@ fn ports(spec: &GatewaySpec) -> Option<Vec<u16>> {
 /// DNS.
 const NAMES: u16 = 53;
 
-fn shape(spec: &GatewaySpec) -> GatewayShape {
+fn shape(spec: &GatewaySpec, stack: Stack) -> GatewayShape {
     let listeners = ports(spec).map_or(Listeners::Every(EVERY_PORT), Listeners::Ports);
-    GatewayShape { listeners, proxy: PROXY, inside: INSIDE, router: ROUTER }
+    let known_router = stack == Stack::Other;
+    GatewayShape { listeners, proxy: PROXY, inside: INSIDE, router: ROUTER, known_router }
 }
 
 const _: () = assert!(MOST_PORTS == launch::MOST_PORTS);

@@ -2,7 +2,7 @@
 
 use crate::cgroup::{Cgroup, Hierarchy};
 use crate::control::Control;
-use crate::gateway::{self, Laid, Plumbing};
+use crate::gateway::{self, Laid, Plumbing, Stack};
 use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
@@ -214,7 +214,7 @@ impl LaunchParts {
         }
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let gateway = plan.placement.gateway.as_ref();
-        let plumbing = Plumbing::begin(gateway, namespaces.as_ref(), &theirs);
+        let plumbing = Plumbing::begin(gateway, Stack::Kernel, namespaces.as_ref(), &theirs);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
         let root = if identity.own {
             Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
