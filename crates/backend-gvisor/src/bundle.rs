@@ -11,6 +11,8 @@ pub(crate) const PROGRAM: &str = "/runsc";
 
 /// Where `guestd` is inside.
 pub(crate) const GUESTD: &str = "run/guestd";
+/// And the filter that it puts onto each command, where it looks for it.
+pub(crate) const FILTER: &str = "run/guestd.filter";
 
 /// Its arguments. There is one sandbox in each of these roots, so one name does for all.
 pub(crate) fn arguments(network: bool) -> Vec<String> {
@@ -40,15 +42,13 @@ pub(crate) fn config(envelope: &Envelope) -> Vec<u8> {
     let limits = envelope.resources();
     let uid = envelope.privilege().uid;
     let limit = |name: &str, value: u64| json!({ "type": name, "hard": value, "soft": value });
-    let mount = |at: &str, kind: &str, options: &[&str]| {
-        json!({ "destination": at, "type": kind, "source": kind, "options": options })
-    };
+    let mount = |at: &str, kind: &str, options: &[&str]| json!({ "destination": at, "type": kind, "source": kind, "options": options });
     let value: Value = json!({
         "ociVersion": "1.0.2",
         "process": {
             "terminal": false,
             "user": { "uid": uid, "gid": uid },
-            "args": [format!("/{GUESTD}")],
+            "args": [format!("/{GUESTD}"), "filtered"],
             "env": [],
             "cwd": "/",
             "capabilities": {},

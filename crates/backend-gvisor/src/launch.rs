@@ -4,7 +4,7 @@
 //! the one that `runsc` sees. Beside that a companion makes the network in a user namespace that has no id of
 //! the host's, which `runsc` will live in, so that it may take the link over.
 
-use crate::bundle::{self, GUESTD};
+use crate::bundle::{self, FILTER, GUESTD};
 use crate::machine::Sandbox;
 use crate::plan::GvisorPlan;
 use fumehood_backend::{Instance, LaunchError};
@@ -16,6 +16,7 @@ use fumehood_backend_native::root::{READ_ONLY, RootBuilder, c_path, c_string};
 use fumehood_backend_native::steps::{
     Handed, OUTPUT, OpenInput, ROOT, copy_in, explain, no_identity, open_inputs, prepare,
 };
+use fumehood_backend_native::syscalls::{self, SetId};
 use fumehood_guest::GuestInstance;
 use fumehood_guest::host::Terms;
 use fumehood_guest::image;
@@ -82,8 +83,8 @@ impl Parts {
         let wished = plan.placement.gateway.as_ref();
         let plumbing = Plumbing::begin(wished, Stack::Other, Some(&namespaces), &handles.1);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
-        let mut sources = Sources::find(&plan.envelope, &plan.placement, guest)
-            .map_err(step("make the sandbox's /etc"))?;
+        let mut sources =
+            Sources::find(&plan.envelope, &plan.placement, guest).map_err(step("make the sandbox's /etc"))?;
         let etc = sources.hold.take();
         let root = begin_root(plan, (guest, outer), sources).map_err(step("make the private root"))?;
         let inputs = open_inputs(&plan.envelope)?;
@@ -126,6 +127,9 @@ fn begin_root(
     let guestd =
         Op::WriteFile { path: c_string(GUESTD), content: image::BYTES.to_vec(), mode: 0o555, owner: None };
     program.push("put guestd in", guestd);
+    let filter = syscalls::filter_alone(plan.envelope.privilege().syscalls, SetId::of(&plan.envelope));
+    let filter = Op::WriteFile { path: c_string(FILTER), content: filter.bytes(), mode: 0o444, owner: None };
+    program.push("put the system call filter in", filter);
     program.extend(outer_root(plan, outer)?);
     program.push("keep the mount namespace", Op::KeepMounts);
     program.push("enter gVisor's root", Op::EnterRoot);

@@ -99,14 +99,26 @@ impl Plan for GvisorPlan {
 
 fn enforcement(gvisor: &Gvisor, runsc: &Runsc, envelope: &Envelope, placement: &Placement) -> Enforcement {
     let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
-    let sentry = || kernel("gvisor", format!("a kernel in user space answers every system call; {}, systrap", runsc.describe()));
+    let sentry = || {
+        kernel(
+            "gvisor",
+            format!("a kernel in user space answers every system call; {}, systrap", runsc.describe()),
+        )
+    };
     let filesystem = vec![
         sentry(),
-        kernel("mount-namespace", "gVisor opens files of a private memory-backed root; the host's folders are read-only views".to_owned()),
+        kernel(
+            "mount-namespace",
+            "gVisor opens files of a private memory-backed root; the host's folders are read-only views"
+                .to_owned(),
+        ),
     ];
     let mut network = gateway::mechanisms(placement.gateway.as_ref());
     network.retain(|mechanism| mechanism.name != "seccomp");
-    network.push(kernel("gvisor", "the guest's network is gVisor's own, which sends and receives frames on that one link".to_owned()));
+    network.push(kernel(
+        "gvisor",
+        "the guest's network is gVisor's own, which sends and receives frames on that one link".to_owned(),
+    ));
     let privilege = vec![
         sentry(),
         kernel(
@@ -114,16 +126,29 @@ fn enforcement(gvisor: &Gvisor, runsc: &Runsc, envelope: &Envelope, placement: &
             "gVisor is root in a user namespace alone; it and the guest have kernel uids of their own".to_owned(),
         ),
         kernel("capabilities", "the guest has none, and can gain none".to_owned()),
-        kernel("seccomp", "gVisor's own filters stand around its kernel and its gofer".to_owned()),
+        kernel(
+            "seccomp",
+            format!(
+                "allow-list `{:?}`, kept by gVisor for each command; gVisor's own filters stand around its kernel and its gofer",
+                envelope.privilege().syscalls
+            )
+            .to_lowercase(),
+        ),
         kernel("pid-namespace", "the guest sees and signals its own processes only".to_owned()),
     ];
     let credentials = vec![
-        kernel("empty-environment", "only named variables enter; the guest shares two pipes with the keeper".to_owned()),
+        kernel(
+            "empty-environment",
+            "only named variables enter; the guest shares two pipes with the keeper".to_owned(),
+        ),
         kernel("mount-namespace", "no file of the home folder is visible but toolchains".to_owned()),
     ];
     let cleanup = vec![
         kernel("pid-namespace", "every process ends with runsc, and runsc with its keeper".to_owned()),
-        kernel("mount-namespace", "mounts, scratch and gVisor's state vanish with the last process".to_owned()),
+        kernel(
+            "mount-namespace",
+            "mounts, scratch and gVisor's state vanish with the last process".to_owned(),
+        ),
     ];
     Enforcement(vec![
         (Clause::Filesystem, filesystem),

@@ -81,7 +81,10 @@ impl Runsc {
             return Err(cannot(why, REMEDY));
         };
         if release < OLDEST {
-            let why = format!("`{}` is of version {version}, which is too old to be run without the host's root", path.display());
+            let why = format!(
+                "`{}` is of version {version}, which is too old to be run without the host's root",
+                path.display()
+            );
             return Err(cannot(why, REMEDY));
         }
         Ok(Self { path: path.to_path_buf(), version: version.to_owned(), release })
@@ -90,7 +93,8 @@ impl Runsc {
     /// What is known to be wrong with it.
     #[must_use]
     pub fn flaw(&self) -> Option<&'static str> {
-        (self.release < SOUND).then_some("older than April 2025: CVE-2025-2713 and later flaws are not mended in it")
+        (self.release < SOUND)
+            .then_some("older than April 2025: CVE-2025-2713 and later flaws are not mended in it")
     }
 
     /// In the words of an enforcement.
@@ -104,9 +108,8 @@ impl Runsc {
 fn ask(path: &Path) -> Result<String, Unenforceable> {
     let mut command = Command::new(path);
     let asked = command.arg("--version").env_clear().stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let output = asked.map_err(|error| {
-        cannot(format!("`{}` can not be executed: {error}", path.display()), REMEDY)
-    })?;
+    let output = asked
+        .map_err(|error| cannot(format!("`{}` can not be executed: {error}", path.display()), REMEDY))?;
     Ok(String::from_utf8_lossy(output.stdout.get(..200).unwrap_or(&output.stdout)).into_owned())
 }
 
@@ -130,7 +133,10 @@ mod tests {
 
     #[test]
     fn both_spellings_of_a_version_are_read() {
-        assert_eq!(version("runsc version 0.0~20240729.0\nspec: 1.0.2-dev\n"), Some(("20240729.0", 2024_07_29)));
+        assert_eq!(
+            version("runsc version 0.0~20240729.0\nspec: 1.0.2-dev\n"),
+            Some(("20240729.0", 2024_07_29))
+        );
         assert_eq!(version("runsc version release-20250505.0\n"), Some(("20250505.0", 2025_05_05)));
         assert_eq!(version("runc version 1.1.5\n"), None);
         assert_eq!(version("runsc version VERSION_MISSING\n"), None);

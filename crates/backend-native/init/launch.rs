@@ -68,7 +68,7 @@ struct Launch<'a> {
     env: *const *const u8,
     streams: [i32; 3],
     terminal: bool,
-    person: &'a Person,
+    person: &'a Person<'a>,
     /// Written by the process if it fails: the stage's number, then the error.
     stage: AtomicU8,
     errno: AtomicU32,
@@ -87,7 +87,7 @@ impl Ground {
         &mut self,
         exec: &Exec<'_>,
         mut attached: Descriptors,
-        person: &Person,
+        person: &Person<'_>,
     ) -> Result<Launched, Failure> {
         let spawn = |errno| (Stage::Spawn, errno);
         let mapping;

@@ -13,7 +13,7 @@ use crate::steps::{
 };
 use crate::syscalls::{self, SetId};
 use fumehood_backend::LaunchError;
-use fumehood_model::envelope::{Envelope, WorkspaceMode};
+use fumehood_model::envelope::Envelope;
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Namespaces, Op, Program, SpawnError};
 use fumehood_sys::notify::Listener;
@@ -299,11 +299,7 @@ fn lock_down(
     program.push("forbid new privileges", Op::NoNewPrivileges);
     program.push("place the descriptors", Op::Descriptors { control: init_end });
     program.push("enforce Landlock", Op::Landlock(ruleset(plan)));
-    let workspace = plan.envelope.filesystem().workspace.as_ref();
-    let set_id = match workspace.map(|workspace| workspace.mode) {
-        Some(WorkspaceMode::ReadWrite) => SetId::Refused,
-        Some(WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadOnly) | None => SetId::Allowed,
-    };
+    let set_id = SetId::of(&plan.envelope);
     let filter = syscalls::filter(plan.envelope.privilege().syscalls, set_id);
     let op = Op::Seccomp { filter, socket: listener, tag: LISTENER };
     program.push("enforce the system call filter", op);

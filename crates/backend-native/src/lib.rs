@@ -21,7 +21,7 @@ mod launch;
 pub mod plan;
 pub mod root;
 pub mod steps;
-mod syscalls;
+pub mod syscalls;
 pub mod usage;
 
 pub use cgroup::Hierarchy;

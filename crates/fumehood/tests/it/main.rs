@@ -18,6 +18,8 @@ mod escape;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod gvisor;
+#[cfg(test)]
 mod lab;
 #[cfg(test)]
 mod publish;
