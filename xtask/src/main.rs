@@ -12,6 +12,7 @@ mod conformance;
 mod egress;
 mod engine;
 mod fuzz;
+mod gvisor;
 mod measure;
 mod memory;
 mod metadata;
@@ -29,6 +30,7 @@ Usage: cargo xtask COMMAND
   bench         whole-process start, side by side with bwrap, crun, runc and a plain fork and exec
     egress        the egress wall: start, streams, requests, decisions, memory
     engine        engine-only figures, from the benchmark in backend-native
+    gvisor        the gvisor level beside `runsc run`
     memory        mean memory of idle sandboxes
     workspace     start under a large copy-on-write workspace, beside an empty one
   fuzz SECONDS  every fuzz target for so long
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         // How `bench egress` starts itself again in its network.
         ["bench", "egress-within", folder] => egress::within(folder.as_ref()),
         ["bench", "engine"] => engine::judge(),
+        ["bench", "gvisor"] => gvisor::judge(),
         ["bench", "memory"] => memory::idle(),
         ["bench", "workspace"] => workspace::large_beside_empty(),
         ["size"] => size::check(),
