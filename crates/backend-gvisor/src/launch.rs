@@ -245,12 +245,12 @@ fn greet(from: OwnedFd, to: OwnedFd, machine: Sandbox) -> Result<Box<dyn Instanc
     match GuestInstance::greet((from, to), Terms::default(), machine, PATIENCE) {
         Ok(instance) => Ok(Box::new(instance)),
         Err((error, mut machine)) => {
-            let why = match error.kind() {
-                io::ErrorKind::TimedOut => {
-                    format!("nothing answered from inside in {} seconds", PATIENCE.as_secs())
-                }
-                io::ErrorKind::InvalidData => error.to_string(),
-                _ => machine.last_words().unwrap_or_else(|| error.to_string()),
+            let why = if error.kind() == io::ErrorKind::TimedOut {
+                format!("nothing answered from inside in {} seconds", PATIENCE.as_secs())
+            } else if error.kind() == io::ErrorKind::InvalidData {
+                error.to_string()
+            } else {
+                machine.last_words().unwrap_or_else(|| error.to_string())
             };
             machine.kill();
             machine.wait_gone(Duration::from_secs(5));

@@ -15,10 +15,10 @@ const PLACES: [&str; 5] = [
     "/opt/gvisor/bin/runsc",
 ];
 
-/// The first release that runs in a user namespace of ours, without asking the host's root for anything.
-const OLDEST: u32 = 2023_06_01;
+/// Releases are named by their day. The first one that runs in a user namespace of ours, without asking the host's root for anything.
+const OLDEST: u32 = 20_230_601;
 /// Releases before this one have flaws that are known to all.
-const SOUND: u32 = 2025_04_01;
+const SOUND: u32 = 20_250_401;
 
 const REMEDY: &str = "install gVisor's `runsc` (Debian: `apt-get install runsc/bookworm-backports`, or a release from gvisor.dev) into /usr/local/bin";
 
@@ -135,9 +135,9 @@ mod tests {
     fn both_spellings_of_a_version_are_read() {
         assert_eq!(
             version("runsc version 0.0~20240729.0\nspec: 1.0.2-dev\n"),
-            Some(("20240729.0", 2024_07_29))
+            Some(("20240729.0", 20_240_729))
         );
-        assert_eq!(version("runsc version release-20250505.0\n"), Some(("20250505.0", 2025_05_05)));
+        assert_eq!(version("runsc version release-20250505.0\n"), Some(("20250505.0", 20_250_505)));
         assert_eq!(version("runc version 1.1.5\n"), None);
         assert_eq!(version("runsc version VERSION_MISSING\n"), None);
     }

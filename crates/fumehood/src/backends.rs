@@ -82,9 +82,10 @@ fn missing(choice: &Choice) -> Refusal {
             choice.level
         ),
     };
-    let weaker = if choice.level > strongest { ", which is weaker," } else { "" };
-    let remedy =
-        format!("`--level {strongest}`{weaker} if you accept it; `fumehood choose` explains the levels");
+    // The next stronger one; where there is none, the strongest that there is.
+    let other = LEVELS.iter().find(|built| **built > choice.level).copied().unwrap_or(strongest);
+    let weaker = if choice.level > other { ", which is weaker," } else { "" };
+    let remedy = format!("`--level {other}`{weaker} if you accept it; `fumehood choose` explains the levels");
     Refusal::new("choose a level", why, remedy)
 }
 
