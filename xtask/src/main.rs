@@ -12,6 +12,7 @@ mod conformance;
 mod egress;
 mod engine;
 mod fuzz;
+mod gvisor;
 mod measure;
 mod memory;
 mod metadata;
@@ -30,6 +31,7 @@ Usage: cargo xtask COMMAND
   bench [PART]  every figure but those of the egress wall, or only the named parts:
                    start        whole process, side by side with bwrap, crun, runc and a plain fork and exec
                    engine       engine-only figures, from the benchmark in backend-native
+                   gvisor       the gvisor level beside `runsc run`
                    memory       mean memory of idle sandboxes
                    size         size of the binary and of init, and that both are static
                    wasm         the engine of the level wasm, and a script beside node
@@ -42,9 +44,10 @@ Usage: cargo xtask COMMAND
 ";
 
 /// The parts of `bench`.
-const BENCH: [run::Part; 6] = [
+const BENCH: [run::Part; 7] = [
     ("start", bench::whole_process),
     ("engine", engine::judge),
+    ("gvisor", gvisor::judge),
     ("memory", memory::idle),
     ("size", size::check),
     ("wasm", wasm::judge),

@@ -470,7 +470,9 @@ pub(crate) fn duplicate(from: i32, to: i32) -> Result<(), Errno> {
 
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
-    plain(436, [u64::from(first), u64::from(u32::MAX), 0, 0, 0, 0]).map(drop)
+    /// No descriptor has a larger number. gVisor reads the limit as a signed one.
+    const LAST: u64 = i32::MAX as u64;
+    plain(436, [u64::from(first), LAST, 0, 0, 0, 0]).map(drop)
 }
 
 /// # Safety

@@ -71,7 +71,7 @@ struct Launch<'a> {
     streams: [i32; 3],
     terminal: bool,
     alone: bool,
-    person: &'a Person,
+    person: &'a Person<'a>,
     /// Written by the process if it fails: the stage's number, then the error.
     stage: AtomicU8,
     errno: AtomicU32,
@@ -90,7 +90,7 @@ impl Ground {
         &mut self,
         exec: &Exec<'_>,
         mut attached: Descriptors,
-        person: &Person,
+        person: &Person<'_>,
     ) -> Result<Launched, Failure> {
         let spawn = |errno| (Stage::Spawn, errno);
         let mapping;

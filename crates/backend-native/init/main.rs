@@ -225,7 +225,7 @@ impl Init {
         let Some(vacancy) = self.table.vacancy() else {
             return self.refuse(exec_number, Stage::Spawn, call::EAGAIN);
         };
-        match self.ground.launch(exec, descriptors, &Person) {
+        match self.ground.launch(exec, descriptors, &Person::OURS) {
             Ok(Launched { pid, terminal }) => {
                 *vacancy = Some(Entry { exec: exec_number, pid, once });
                 if let Some(master) = terminal

@@ -196,7 +196,8 @@ fn resources(native: &Native, envelope: &Envelope, placement: &Placement, shape:
 }
 
 /// What holds the disk limit for the layer.
-fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
+#[must_use]
+pub fn disk(envelope: &Envelope, placement: &Placement) -> Vec<Mechanism> {
     let Some(workspace) = &envelope.filesystem().workspace else { return Vec::new() };
     let limit_bytes = envelope.resources().disk_bytes;
     let limit = quantity::show_bytes(limit_bytes);

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Tag of the packets that carry the gateway's sockets.
-pub(crate) const SOCKETS: u8 = 4;
+pub const SOCKETS: u8 = 4;
 
 /// Where the one listener for every port stands: a port that no program asks for by itself.
 const EVERY_PORT: u16 = 1;
@@ -34,7 +34,7 @@ const ROUTER: Addresses = Addresses {
 
 /// Whether this kernel can hold that gateway. Once it has been seen to redirect, that is written down in `shared`
 /// for as long as it runs: trying costs more than making the gateway does, and a launch that fails still fails.
-pub(crate) fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
+pub fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
     match ports(spec) {
         Some(ports) if ports.len() > MOST_PORTS => cannot(
             format!("{} ports are named, and at most {MOST_PORTS} are listened to one by one", ports.len()),
@@ -81,7 +81,7 @@ fn cannot(why: String, remedy: &str) -> Result<(), Unenforceable> {
 }
 
 /// What holds the network clause.
-pub(crate) fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
+pub fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
     let kernel = |name, detail: String| Mechanism { name, detail, strength: Strength::Kernel };
     let families =
         kernel("seccomp", "sockets of unix, inet, inet6 and route-netlink families only".to_owned());
@@ -107,9 +107,17 @@ pub(crate) fn mechanisms(spec: Option<&GatewaySpec>) -> Vec<Mechanism> {
     vec![kernel("network-namespace", only), heard, families]
 }
 
+/// Whose network stack speaks at the sandbox's end of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    Kernel,
+    /// One that takes the link over.
+    Other,
+}
+
 /// A gateway on its way, if there is to be one.
 #[derive(Debug)]
-pub(crate) enum Plumbing {
+pub enum Plumbing {
     Absent,
     Beside(Beside),
     ByChild(Arc<Making>),
@@ -117,16 +125,16 @@ pub(crate) enum Plumbing {
 
 /// A gateway that was begun before there was a plan.
 #[derive(Debug)]
-pub(crate) struct Foreseen {
+pub struct Foreseen {
     spec: GatewaySpec,
     maker: Beside,
 }
 
 /// The sockets that were made already, and who made them.
 #[derive(Debug, Default)]
-pub(crate) struct Laid {
-    pub(crate) sockets: Vec<OwnedFd>,
-    pub(crate) maker: Option<Beside>,
+pub struct Laid {
+    pub sockets: Vec<OwnedFd>,
+    pub maker: Option<Beside>,
 }
 
 // === impl Foreseen ===
@@ -135,7 +143,7 @@ impl Foreseen {
     /// Begins it. One that can not be begun is begun by the plan, which says why it can not.
     pub(crate) fn begin(spec: &GatewaySpec, namespaces: &Beside) -> Option<Self> {
         let listed = ports(spec).is_none_or(|ports| ports.len() <= MOST_PORTS && !ports.contains(&0));
-        let maker = listed.then(|| Beside::gateway(shape(spec), namespaces).ok()).flatten()?;
+        let maker = listed.then(|| Beside::gateway(shape(spec, Stack::Kernel), namespaces).ok()).flatten()?;
         Some(Self { spec: spec.clone(), maker })
     }
 }
@@ -145,30 +153,36 @@ impl Foreseen {
 impl Plumbing {
     /// Begins it, unless it is the one that was `foreseen` for the same `namespaces`. Those are what a companion
     /// makes; without, the child makes them, and sends the sockets through `handles`.
-    pub(crate) fn begin(
+    ///
+    /// # Errors
+    /// Out of processes, memory or descriptors.
+    pub fn begin(
         wished: Option<&GatewaySpec>,
+        stack: Stack,
         (namespaces, foreseen): (Option<&Beside>, Option<Foreseen>),
         handles: &OwnedFd,
     ) -> io::Result<Self> {
         let Some(spec) = wished else { return Ok(Self::Absent) };
-        if let Some(Foreseen { maker, .. }) = foreseen.filter(|foreseen| foreseen.spec == *spec) {
+        let known = foreseen.filter(|foreseen| foreseen.spec == *spec && stack == Stack::Kernel);
+        if let Some(Foreseen { maker, .. }) = known {
             return Ok(Self::Beside(maker));
         }
+        let shape = shape(spec, stack);
         match namespaces {
-            Some(namespaces) => Beside::gateway(shape(spec), namespaces).map(Self::Beside),
-            None => Ok(Self::ByChild(Making::by_child(shape(spec), handles.try_clone()?, SOCKETS))),
+            Some(namespaces) => Beside::gateway(shape, namespaces).map(Self::Beside),
+            None => Ok(Self::ByChild(Making::by_child(shape, handles.try_clone()?, SOCKETS))),
         }
     }
 
     /// Lets the child begin, where it is for the child to make it.
-    pub(crate) fn begin_in_child(&self, program: &mut Program) {
+    pub fn begin_in_child(&self, program: &mut Program) {
         if let Self::ByChild(making) = self {
             program.push("make the gateway", Op::BeginGateway(Arc::clone(making)));
         }
     }
 
     /// Waits until it is made, or lets the child wait.
-    pub(crate) fn place(self, program: &mut Program) -> Result<Laid, SpawnError> {
+    pub fn place(self, program: &mut Program) -> Result<Laid, SpawnError> {
         match self {
             Self::Absent => Ok(Laid::default()),
             Self::Beside(maker) => Ok(Laid { sockets: maker.finish()?, maker: Some(maker) }),
@@ -184,7 +198,7 @@ impl Plumbing {
 ///
 /// # Errors
 /// If there are not as many as there must be.
-pub(crate) fn named(spec: &GatewaySpec, sockets: Vec<OwnedFd>) -> io::Result<Gateway> {
+pub fn named(spec: &GatewaySpec, sockets: Vec<OwnedFd>) -> io::Result<Gateway> {
     let mut sockets = sockets.into_iter();
     let mut next = || sockets.next().ok_or(io::ErrorKind::NotFound);
     let (names_udp, names_tcp, proxy, observer) = (next()?, next()?, next()?, next()?);
@@ -213,9 +227,10 @@ fn ports(spec: &GatewaySpec) -> Option<Vec<u16>> {
 /// DNS.
 const NAMES: u16 = 53;
 
-fn shape(spec: &GatewaySpec) -> GatewayShape {
+fn shape(spec: &GatewaySpec, stack: Stack) -> GatewayShape {
     let listeners = ports(spec).map_or(Listeners::Every(EVERY_PORT), Listeners::Ports);
-    GatewayShape { listeners, proxy: PROXY, inside: INSIDE, router: ROUTER }
+    let known_router = stack == Stack::Other;
+    GatewayShape { listeners, proxy: PROXY, inside: INSIDE, router: ROUTER, known_router }
 }
 
 const _: () = assert!(MOST_PORTS == launch::MOST_PORTS);

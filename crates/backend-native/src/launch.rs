@@ -3,17 +3,20 @@
 use crate::bare::{self, Folders, Held};
 use crate::cgroup::{Cgroup, Hierarchy};
 use crate::control::Control;
-use crate::gateway::{self, Laid, Plumbing};
+use crate::gateway::{self, Laid, Plumbing, Stack};
 use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
-use crate::root::{RootBuilder, beneath, c_path, c_string, proc};
+use crate::root::{RootBuilder, c_path, c_string, proc};
 use crate::shape::{self, Shape};
+use crate::steps::{
+    Handed, LISTENER, OUTPUT, OpenInput, ROOT, copy_in, explain, no_identity, open_inputs, prepare,
+};
 use crate::syscalls::{self, SetId, Shared};
 use crate::usage;
 use fumehood_backend::{ExecError, GuestStdio, LaunchError};
-use fumehood_model::envelope::{Envelope, WorkspaceMode};
+use fumehood_model::envelope::Envelope;
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::landlock::{Access, Ruleset};
 use fumehood_sys::launch::{self, Beside, Op, Program, SpawnError};
@@ -21,19 +24,10 @@ use fumehood_sys::notify::Listener;
 use fumehood_sys::{process, socket};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Below this the launcher places init's own descriptors.
 const FIRST_FREE_DESCRIPTOR: i32 = 10;
-/// Tag of the packet that carries the handle of `/out`, and of the one that carries the root's.
-const OUTPUT: u8 = 1;
-const ROOT: u8 = 2;
-/// Tag of the filter's listener.
-const LISTENER: u8 = 3;
-
-/// `ELOOP`
-const LINK_IN_THE_WAY: i32 = 40;
-
 /// Everything that is made before the child exists.
 #[derive(Debug)]
 pub(crate) struct LaunchParts {
@@ -51,16 +45,6 @@ pub(crate) struct LaunchParts {
     etc: Option<File>,
     /// Where there is no root to copy them into on the way in.
     inputs: Vec<OpenInput>,
-}
-
-/// A host file that is copied in.
-#[derive(Debug)]
-struct OpenInput {
-    file: File,
-    /// Absolute, inside.
-    at: String,
-    /// A program stays one; nothing else of the mode enters.
-    mode: u32,
 }
 
 /// Descriptors that go into the child.
@@ -97,6 +81,11 @@ fn furnish(program: &mut Program) {
     program.push("set the host name", Op::Hostname(c_string("sandbox")));
 }
 
+/// What puts the root of a plan together.
+fn builder<'a>(plan: &'a NativePlan, identity: &'a Identity) -> RootBuilder<'a> {
+    RootBuilder::new(&plan.envelope, &plan.placement, identity).bare(plan.bare.as_ref())
+}
+
 /// Starts putting the root together, in the mount namespace that the sandbox will live in. With root only: the
 /// mounts of an ordinary user must be made in the sandbox's own user namespace.
 fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::Result<Beside> {
@@ -104,7 +93,7 @@ fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::R
     program.push("clear the file mode mask", Op::ClearUmask);
     program.push("take a mount namespace", Op::MountNamespace);
     program.push("make the mounts private", Op::MountsPrivate);
-    program.extend(RootBuilder::new(plan, identity).build(sources));
+    program.extend(builder(plan, identity).build(sources));
     program.push("keep the mount namespace", Op::KeepMounts);
     program.push("enter the private root", Op::EnterRoot);
     Beside::start(program)
@@ -131,7 +120,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
     drop(program);
     match spawned {
         Ok((spawned, (Laid { mut sockets, maker: plumber }, maker))) => {
-            let Handed { output, root, listener, sockets: sent } = receive_handles(&handles);
+            let Handed { output, root, listener, sockets: sent } = Handed::receive(&handles);
             sockets.extend(sent);
             let (output, held) = match held {
                 None => (output, None),
@@ -215,7 +204,7 @@ fn rest(plan: &NativePlan, identity: &Identity, gifts: Gifts) -> Result<Program,
             program.push("enter the private root", Op::EnterRoot);
         }
     }
-    copy_in(&mut program, inputs, identity);
+    copy_in(&mut program, inputs, "", identity.own.then_some(identity.kernel));
     let listener = handles.try_clone().map_err(|error| prepare("share the output folder", &error))?;
     if plan.shape.has_root() {
         send_handles(&mut program, &plan.envelope, handles)
@@ -240,7 +229,7 @@ impl Root {
         match self {
             Self::Absent => Ok(None),
             Self::ToMake(sources) => {
-                program.extend(RootBuilder::new(plan, identity).build(sources));
+                program.extend(builder(plan, identity).build(sources));
                 Ok(None)
             }
             Self::Made(maker) => {
@@ -261,8 +250,8 @@ impl LaunchParts {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
         let rooted = plan.shape.has_root();
-        let sources = rooted.then(|| Sources::find(plan, &identity)).transpose();
-        let mut sources = sources.map_err(step("make the sandbox's /etc"))?;
+        let sources = rooted.then(|| Sources::find(&plan.envelope, &plan.placement, &identity, plan.system()));
+        let mut sources = sources.transpose().map_err(step("make the sandbox's /etc"))?;
         let etc = sources.as_mut().and_then(|sources| sources.hold.take());
         let mut namespaces = plan.namespaces.take().filter(|_| plan.shape.has_network());
         let foreseen = plan.gateway.take();
@@ -271,7 +260,8 @@ impl LaunchParts {
         }
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let gateway = plan.placement.gateway.as_ref();
-        let plumbing = Plumbing::begin(gateway, (namespaces.as_ref(), foreseen), &theirs);
+        let plumbing =
+            Plumbing::begin(gateway, Stack::Kernel, (namespaces.as_ref(), foreseen), &theirs);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
         let root = match sources {
             None => Root::Absent,
@@ -334,18 +324,6 @@ fn enter(
     Ok(())
 }
 
-fn copy_in(program: &mut Program, inputs: Vec<OpenInput>, identity: &Identity) {
-    let owner = identity.own.then_some(identity.kernel);
-    for OpenInput { file, at, mode } in inputs {
-        let above: Vec<_> = std::path::Path::new(&at).ancestors().skip(1).map(c_path).collect();
-        for folder in above.into_iter().rev().filter(|folder| folder.as_bytes() != b"/") {
-            program.push("copy the inputs in", Op::MakeDir { path: folder, mode: 0o755, owner });
-        }
-        let op = Op::CopyFile { from: file.into(), path: c_string(&at), mode, owner };
-        program.push("copy the inputs in", op);
-    }
-}
-
 fn send_handles(program: &mut Program, envelope: &Envelope, socket: OwnedFd) -> io::Result<()> {
     if envelope.filesystem().output.is_some() {
         let op = Op::SendFolder { path: c_string("/out"), socket: socket.try_clone()?, tag: OUTPUT };
@@ -353,37 +331,6 @@ fn send_handles(program: &mut Program, envelope: &Envelope, socket: OwnedFd) -> 
     }
     program.push("share the root", Op::SendFolder { path: c_string("/"), socket, tag: ROOT });
     Ok(())
-}
-
-/// What the child handed over before anything untrusted ran.
-#[derive(Debug, Default)]
-struct Handed {
-    output: Option<OwnedFd>,
-    root: Option<OwnedFd>,
-    listener: Option<OwnedFd>,
-    /// The gateway's.
-    sockets: Vec<OwnedFd>,
-}
-
-fn receive_handles(socket: &OwnedFd) -> Handed {
-    let mut handed = Handed::default();
-    let mut tag = [0_u8; 1];
-    while let Ok(packet) = socket::receive(socket.as_fd(), &mut tag) {
-        if packet.length == 0 {
-            break;
-        }
-        if tag == [gateway::SOCKETS] {
-            handed.sockets.extend(packet.descriptors);
-            continue;
-        }
-        let handle = packet.descriptors.into_iter().next();
-        match tag {
-            [OUTPUT] => handed.output = handle,
-            [LISTENER] => handed.listener = handle,
-            _ => handed.root = handle,
-        }
-    }
-    handed
 }
 
 fn limit(program: &mut Program, plan: &NativePlan, identity: &Identity) {
@@ -435,13 +382,8 @@ fn lock_down(
         bare::ruleset(&plan.envelope, &plan.placement, plan.landlock)
     };
     program.push("enforce Landlock", Op::Landlock(rules));
-    let workspace = plan.envelope.filesystem().workspace.as_ref();
-    let set_id = match workspace.map(|workspace| workspace.mode) {
-        // What it writes is on the host's own disk.
-        _ if !plan.shape.has_root() => SetId::Refused,
-        Some(WorkspaceMode::ReadWrite) => SetId::Refused,
-        Some(WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadOnly) | None => SetId::Allowed,
-    };
+    // Without a root, what it writes is on the host's own disk.
+    let set_id = if plan.shape.has_root() { SetId::of(&plan.envelope) } else { SetId::Refused };
     let shared = match &plan.shape {
         Shape::Container | Shape::Rooted { network: true } => Shared::Nothing,
         Shape::Rooted { network: false } => Shared::Network,
@@ -469,37 +411,6 @@ fn ruleset(plan: &NativePlan) -> Ruleset {
     ruleset
 }
 
-fn open_inputs(envelope: &Envelope) -> Result<Vec<OpenInput>, LaunchError> {
-    let open = |input: &fumehood_model::envelope::Input| {
-        let fail = |why: String| LaunchError {
-            step: format!("read the input `{}`", input.source.display()),
-            why,
-            remedy: "name a file that you can read with `--in`; a folder is shown with `--ro`".to_owned(),
-        };
-        let (file, host_mode) = open_plain(&input.source).map_err(|error| fail(reason(&error)))?;
-        let mode = if host_mode & 0o111 == 0 { 0o644 } else { 0o755 };
-        Ok(OpenInput { file, at: format!("/{}", beneath(&input.at)), mode })
-    };
-    envelope.filesystem().inputs.iter().map(open).collect()
-}
-
-/// Opens a regular file without ever waiting for a fifo, and tells its mode.
-fn open_plain(path: &std::path::Path) -> io::Result<(File, u32)> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    /// `O_NONBLOCK` on this target.
-    const NONBLOCKING: i32 = 0o4000;
-    let file = File::options().read(true).custom_flags(NONBLOCKING).open(path)?;
-    let meta = file.metadata()?;
-    if meta.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !meta.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    let mode = std::os::unix::fs::MetadataExt::mode(&meta);
-    Ok((file, mode))
-}
-
 /// Limit numbers of this target.
 mod libc_resource {
     pub(super) const FSIZE: u32 = 1;
@@ -507,79 +418,4 @@ mod libc_resource {
     pub(super) const CORE: u32 = 4;
     pub(super) const NPROC: u32 = 6;
     pub(super) const NOFILE: u32 = 7;
-}
-
-fn no_identity() -> LaunchError {
-    LaunchError {
-        step: "take a kernel uid".to_owned(),
-        why: "every uid that was tried is held by another sandbox".to_owned(),
-        remedy: "end some of the sandboxes that run on this host".to_owned(),
-    }
-}
-
-fn prepare(step: &str, error: &io::Error) -> LaunchError {
-    LaunchError { step: step.to_owned(), why: reason(error), remedy: remedy(step, error) }
-}
-
-fn explain(error: &SpawnError) -> LaunchError {
-    match error {
-        SpawnError::Clone(source) => prepare("make the namespaces", source),
-        SpawnError::Step { step, source } => prepare(step, source),
-        SpawnError::Died => LaunchError {
-            step: "execute init".to_owned(),
-            why: "the first process ended before it ran".to_owned(),
-            remedy: "give the sandbox more memory with `--memory`".to_owned(),
-        },
-    }
-}
-
-/// The kernel's word, without the number that Rust adds.
-pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
-}
-
-fn remedy(step: &str, error: &io::Error) -> String {
-    let text = match (step, error.kind()) {
-        ("make the namespaces" | "map the user", io::ErrorKind::PermissionDenied) => {
-            "this host forbids user namespaces to ordinary users: `fumehood doctor` says what allows them"
-        }
-        ("make the namespaces", _) => {
-            "raise `/proc/sys/user/max_user_namespaces` and its neighbours, or end other sandboxes"
-        }
-        ("mount /proc", _) => {
-            "an outer container covers parts of /proc: start it with `--security-opt systempaths=unconfined`"
-        }
-        ("mount the workspace", _) => {
-            "keep the state folder (`FUMEHOOD_STATE`) on a local file system such as ext4, xfs, btrfs or tmpfs, or show the workspace with `:ro` or `:rw`"
-        }
-        ("show a read-only path", io::ErrorKind::ReadOnlyFilesystem) => {
-            "the place inside does not exist, and its folder is read-only there: give another, as in `--ro PATH:/data/NAME`"
-        }
-        ("see the workspace as the sandbox's own" | "show the workspace" | "show a read-only path", _) => {
-            "the path must exist, and its file system must support id-mapped mounts when root starts the sandbox; an ordinary user needs no such support"
-        }
-        _ if error.raw_os_error() == Some(LINK_IN_THE_WAY) => {
-            "a link stands on the way to that place inside, where an earlier command or the workspace put it: name the place that it leads to, or remove it"
-        }
-        ("copy the inputs in", io::ErrorKind::AlreadyExists) => {
-            "the workspace has a file of that name already: give the input another place, as in `--in FILE:/workspace/in/FILE`"
-        }
-        ("copy the inputs in", io::ErrorKind::ReadOnlyFilesystem) => {
-            "an input's place is in a folder that is read-only inside: give it another, as in `--in FILE:/workspace/in/FILE`"
-        }
-        ("show the image's /etc", _) => "`--image` takes an unpacked root folder, with `etc` and `usr` in it",
-        ("copy the inputs in", _) => {
-            "give each input its own destination, and keep them smaller than the scratch folder (half of `--memory`)"
-        }
-        ("redirect in the gateway", _) => {
-            "load the modules nf_tables and nft_nat, or name single ports: those need no packet filter"
-        }
-        ("make the gateway's network" | "listen in the gateway" | "join the sandbox to its gateway", _) => {
-            "the kernel needs IPv6, packet sockets and veth (`CONFIG_IPV6`, `CONFIG_PACKET`, `CONFIG_VETH`), and `/proc/sys/net` writable; without rules none of it is needed"
-        }
-        (_, io::ErrorKind::StorageFull) => "free some space on the disk of the state folder",
-        _ => "`fumehood doctor` looks at what this host can hold",
-    };
-    text.to_owned()
 }

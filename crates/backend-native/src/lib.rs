@@ -7,25 +7,29 @@
 //!
 //! **Invariant:** an [`instance::NativeInstance`] exists only after every operation of its launch
 //! program has succeeded; the program of PID 1 is executed last.
+//!
+//! Its parts are open to levels that put another wall within the same private root: [`root`], [`cgroup`],
+//! [`identity`], [`gateway`] and [`steps`].
 
 mod bare;
 mod broker;
-mod cgroup;
+pub mod cgroup;
 pub mod control;
-mod enforcement;
+pub mod enforcement;
 mod etc;
-mod gateway;
-mod identity;
+pub mod gateway;
+pub mod identity;
 mod image;
 pub mod init_image;
 mod instance;
 mod launch;
 mod orphans;
-mod plan;
-mod root;
+pub mod plan;
+pub mod root;
 mod shape;
-mod syscalls;
-mod usage;
+pub mod steps;
+pub mod syscalls;
+pub mod usage;
 
 pub use cgroup::Hierarchy;
 

@@ -57,13 +57,20 @@ enum Begun {
     Parked(Box<NativeInstance>),
 }
 
+/// Whether there are system folders in a root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    Present,
+    Absent,
+}
+
 /// What the root is built from, beyond envelope and placement.
 #[derive(Debug)]
-pub(crate) struct Sources {
+pub struct Sources {
     /// Made for the sandbox: its `/etc`, or what is laid over an image's.
-    pub(crate) etc: Option<PathBuf>,
+    pub etc: Option<PathBuf>,
     /// Keeps that folder there while the sandbox lives.
-    pub(crate) hold: Option<std::fs::File>,
+    pub hold: Option<std::fs::File>,
     /// The id mapping of the workspace, where it is copy-on-write and we have root.
     lower: Option<(OwnedFd, OwnedFd)>,
     copy_on_write: Option<PathBuf>,
@@ -119,6 +126,11 @@ impl NativePlan {
             None => {}
         }
         LaunchParts::prepare(self).map(|parts| Begun::Prepared(Box::new(parts)))
+    }
+
+    /// Whether its root has a system.
+    pub(crate) fn system(&self) -> System {
+        if self.bare.is_some() { System::Absent } else { System::Present }
     }
 
     /// A file that goes in is recorded before it is read, so a sandbox with inputs is not built ahead.
@@ -208,18 +220,26 @@ impl Begun {
 // === impl Sources ===
 
 impl Sources {
-    pub(crate) fn find(plan: &NativePlan, identity: &Identity) -> std::io::Result<Self> {
-        let envelope = &plan.envelope;
-        let resolver = plan.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
-        let system = match envelope.filesystem().root {
-            _ if plan.bare.is_some() => None,
-            Root::HostSystem => Some(etc::System::Host),
+    /// Makes what the root is built from, with a system or without any.
+    ///
+    /// # Errors
+    /// The sandbox's `/etc` could not be made.
+    pub fn find(
+        envelope: &Envelope,
+        placement: &Placement,
+        identity: &Identity,
+        system: System,
+    ) -> std::io::Result<Self> {
+        let resolver = placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
+        let system = match (system, &envelope.filesystem().root) {
+            (System::Absent, _) => None,
+            (System::Present, Root::HostSystem) => Some(etc::System::Host),
             // Without a network it needs nobody to ask for names.
-            Root::Directory(_) | Root::Image(_) => resolver.map(|_| etc::System::Image),
+            (System::Present, Root::Directory(_) | Root::Image(_)) => resolver.map(|_| etc::System::Image),
         };
-        let (uid, home) = (envelope.privilege().uid, plan.placement.home_at.as_path());
-        let made = system
-            .map(|system| etc::folder(&plan.placement.shared, etc::Guest { system, uid, home, resolver }));
+        let (uid, home) = (envelope.privilege().uid, placement.home_at.as_path());
+        let made =
+            system.map(|system| etc::folder(&placement.shared, etc::Guest { system, uid, home, resolver }));
         let (etc, hold) = made.transpose()?.map(|etc::Etc { path, hold }| (path, hold)).unzip();
         let copy_on_write = envelope
             .filesystem()

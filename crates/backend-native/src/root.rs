@@ -23,9 +23,9 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 /// A read-only view without devices.
-pub(crate) const READ_ONLY: Attributes = Attributes { read_only: true, devices: false, executable: true };
+pub const READ_ONLY: Attributes = Attributes { read_only: true, devices: false, executable: true };
 /// A writable view without devices.
-pub(crate) const WRITABLE: Attributes = Attributes { read_only: false, devices: false, executable: true };
+pub const WRITABLE: Attributes = Attributes { read_only: false, devices: false, executable: true };
 
 /// Devices of a minimal `/dev`.
 const DEVICES: &[(&str, u32, u32)] =
@@ -54,7 +54,7 @@ const SCRATCH: &[(&str, u32)] =
 
 /// Builds the root of one sandbox.
 #[derive(Debug)]
-pub(crate) struct RootBuilder<'a> {
+pub struct RootBuilder<'a> {
     envelope: &'a Envelope,
     placement: &'a Placement,
     identity: &'a Identity,
@@ -65,13 +65,18 @@ pub(crate) struct RootBuilder<'a> {
 // === impl RootBuilder ===
 
 impl<'a> RootBuilder<'a> {
-    pub(crate) fn new(plan: &'a NativePlan, identity: &'a Identity) -> Self {
-        let NativePlan { envelope, placement, bare, .. } = plan;
-        Self { envelope, placement, identity, bare: bare.as_ref(), program: Program::default() }
+    #[must_use]
+    pub fn new(envelope: &'a Envelope, placement: &'a Placement, identity: &'a Identity) -> Self {
+        Self { envelope, placement, identity, bare: None, program: Program::default() }
+    }
+
+    /// With these files in the place of a system.
+    pub(crate) fn bare(self, bare: Option<&'a Bare>) -> Self {
+        Self { bare, ..self }
     }
 
     /// The operations from the host's root to the guest's, without entering it.
-    pub(crate) fn build(mut self, sources: Sources) -> Program {
+    pub fn build(mut self, sources: Sources) -> Program {
         let etc = sources.etc.clone();
         let overlay = sources.layer(self.placement, &mut self.program);
         self.base();
@@ -377,7 +382,7 @@ const EMPTY: &str = "var/empty";
 
 /// The steps of `/proc`, which must be mounted from within the sandbox's own pid namespace. What covers
 /// its paths comes from the new root itself, not from the host.
-pub(crate) fn proc() -> Program {
+pub fn proc() -> Program {
     let mut program = Program::default();
     program.push("mount /proc", Op::Proc { target: c_string("proc") });
     for name in MASKED_FILES {
@@ -394,13 +399,13 @@ pub(crate) fn proc() -> Program {
 }
 
 /// Scratch is memory; half of what the sandbox may use, and not more than its disk limit.
-pub(crate) fn scratch_bytes(envelope: &Envelope) -> u64 {
+pub fn scratch_bytes(envelope: &Envelope) -> u64 {
     let limits = envelope.resources();
     limits.disk_bytes.min(limits.memory_bytes / 2).max(1 << 20)
 }
 
 /// A guest path, relative to the new root.
-pub(crate) fn beneath(path: &Path) -> String {
+pub fn beneath(path: &Path) -> String {
     let parts = path.components().filter_map(|component| match component {
         Component::Normal(part) => Some(part.to_string_lossy().into_owned()),
         Component::RootDir | Component::CurDir | Component::ParentDir | Component::Prefix(_) => None,
@@ -416,11 +421,11 @@ fn parents(path: &str) -> Vec<String> {
     parents
 }
 
-pub(crate) fn c_path(path: &Path) -> CString {
+pub fn c_path(path: &Path) -> CString {
     c_bytes(path.as_os_str())
 }
 
-pub(crate) fn c_string(text: &str) -> CString {
+pub fn c_string(text: &str) -> CString {
     c_bytes(OsStr::new(text))
 }
 

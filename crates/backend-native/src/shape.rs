@@ -135,7 +135,7 @@ fn try_root(shared: &Path) -> Option<String> {
     // What is short for a moment is permitted all the same, and the launch says what it lacks.
     let short = matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock)
         || (error.raw_os_error() == Some(NO_SPACE) && !none_allowed());
-    (!short).then(|| format!("this host does not let us {step}: {}", crate::launch::reason(&error)))
+    (!short).then(|| format!("this host does not let us {step}: {}", crate::steps::reason(&error)))
 }
 
 /// Whether the number of user namespaces is limited to none.

@@ -4,7 +4,7 @@
 //! known call that is refused is put to the keeper, which counts it and answers `EPERM`; each exception
 //! below says why.
 
-use fumehood_model::envelope::Syscalls;
+use fumehood_model::envelope::{Envelope, Syscalls, WorkspaceMode};
 use fumehood_sys::bpf::{Action, Filter, Rule, Test};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const NEW_NAMESPACES: u32 = 0x7E02_0080;
 /// Whether a file can be made that runs as its owner. On a folder of the host that is written at once, it
 /// would be the owner of the workspace, for every user of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SetId {
+pub enum SetId {
     Allowed,
     Refused,
 }
@@ -33,9 +33,47 @@ pub(crate) enum Shared {
     Everything { user: bool },
 }
 
+// === impl SetId ===
+
+impl SetId {
+    /// What an envelope asks for: only a folder of the host that is written at once makes a difference.
+    #[must_use]
+    pub fn of(envelope: &Envelope) -> Self {
+        let workspace = envelope.filesystem().workspace.as_ref();
+        match workspace.map(|workspace| workspace.mode) {
+            Some(WorkspaceMode::ReadWrite) => Self::Refused,
+            Some(WorkspaceMode::CopyOnWrite | WorkspaceMode::ReadOnly) | None => Self::Allowed,
+        }
+    }
+}
+
 /// The filter of a profile. Compiled once per launch; some ten microseconds.
 pub(crate) fn filter(profile: Syscalls, set_id: SetId, shared: Shared) -> Filter {
     Filter::compile(&table(profile, set_id, shared), ENOSYS)
+}
+
+/// The same filter where there is nobody to be asked: what would be put to the keeper fails at once, as the keeper
+/// would answer.
+#[must_use]
+pub fn filter_alone(profile: Syscalls, set_id: SetId) -> Filter {
+    let mut table = table(profile, set_id, Shared::Nothing);
+    for (number, rule) in &mut table {
+        let (_, errno) = refusal(i32::try_from(*number).unwrap_or(-1));
+        let answer = Action::Errno(u16::try_from(errno).unwrap_or(1));
+        let settle = |action: &mut Action| {
+            if *action == Action::Ask {
+                *action = answer;
+            }
+        };
+        match rule {
+            Rule::Always(action) => settle(action),
+            Rule::Cases { cases, otherwise } => {
+                cases.iter_mut().for_each(|(_, action)| settle(action));
+                settle(otherwise);
+            }
+        }
+    }
+    Filter::compile(&table, ENOSYS)
 }
 
 fn table(profile: Syscalls, set_id: SetId, shared: Shared) -> BTreeMap<u32, Rule> {

@@ -5,11 +5,11 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 
 /// The processes of one sandbox, taken together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TreeUsage {
+pub struct TreeUsage {
     /// Resident memory, shared pages counted once for each process that has them: never too little.
-    pub(crate) resident_bytes: u64,
-    pub(crate) cpu_ms: u64,
-    pub(crate) processes: u32,
+    pub resident_bytes: u64,
+    pub cpu_ms: u64,
+    pub processes: u32,
 }
 
 const PAGE_BYTES: u64 = 4096;
@@ -19,7 +19,7 @@ const TICK_MS: u64 = 10;
 const PROCESS_LIMIT: usize = 100_000;
 
 /// Adds up the tree beneath the first process of a sandbox. Orphans are its children, so all are there.
-pub(crate) fn of_tree(first: i32) -> TreeUsage {
+pub fn of_tree(first: i32) -> TreeUsage {
     let mut total = TreeUsage::default();
     let mut waiting = vec![first];
     while let Some(pid) = waiting.pop() {
@@ -34,7 +34,7 @@ pub(crate) fn of_tree(first: i32) -> TreeUsage {
 }
 
 /// Whether a memory-backed file system has no room left.
-pub(crate) fn is_full(root: &OwnedFd) -> bool {
+pub fn is_full(root: &OwnedFd) -> bool {
     fumehood_sys::host::free_blocks(root.as_raw_fd()).is_some_and(|free| free == 0)
 }
 

@@ -17,6 +17,8 @@ pub(crate) const LEVELS: &[Level] = &[
     Level::Wasm,
     Level::Process,
     Level::Container,
+    #[cfg(feature = "gvisor")]
+    Level::Gvisor,
 ];
 
 /// Whether the wall of a level of this build is emulated on this host, so that it stands for no choice.
@@ -95,7 +97,11 @@ impl Early {
             }
             #[cfg(not(feature = "wasm"))]
             Level::Wasm => Err(missing(&Choice { level, reason: Reason::Asked }, None)),
-            Level::Gvisor | Level::Microvm => {
+            #[cfg(feature = "gvisor")]
+            Level::Gvisor => Ok(Box::new(fumehood_backend_gvisor::Gvisor::find())),
+            #[cfg(not(feature = "gvisor"))]
+            Level::Gvisor => Err(missing(&Choice { level, reason: Reason::Asked }, None)),
+            Level::Microvm => {
                 Err(missing(&Choice { level, reason: Reason::Asked }, None))
             }
         }
@@ -126,17 +132,19 @@ fn missing(choice: &Choice, floor: Option<Level>) -> Refusal {
             choice.level, choice.reason
         ),
     };
-    let strongest = LEVELS.iter().filter(|level| floor.is_none_or(|floor| **level >= floor)).max();
-    let remedy = match strongest {
+    // The next stronger one; where there is none, the strongest that there is.
+    let allowed = || LEVELS.iter().filter(|level| floor.is_none_or(|floor| **level >= floor));
+    let other = allowed().find(|level| **level > choice.level).or_else(|| allowed().max());
+    let remedy = match other {
         None => "install a version that has it".to_owned(),
-        Some(strongest) => {
-            let weaker = if choice.level > *strongest { ", which is weaker," } else { "" };
+        Some(other) => {
+            let weaker = if choice.level > *other { ", which is weaker," } else { "" };
             let narrower = match choice.reason {
                 Reason::Trifecta { .. } => "bind each rule to methods and a path; or ",
                 Reason::Asked | Reason::Table { .. } | Reason::Floor { .. } => "",
             };
             format!(
-                "{narrower}`--level {strongest}`{weaker} if you accept it; `fumehood choose` explains the levels"
+                "{narrower}`--level {other}`{weaker} if you accept it; `fumehood choose` explains the levels"
             )
         }
     };
@@ -164,7 +172,7 @@ mod tests {
             let needed = fumehood_model::level::required(trust, blast);
             assert!(
                 level(trust, blast).is_ok_and(|level| level >= needed)
-                    || stronger(Level::Container).is_empty()
+                    || stronger(Level::Container).iter().all(|level| *level < needed)
             );
         }
     }

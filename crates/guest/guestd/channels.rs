@@ -41,7 +41,7 @@ pub(crate) struct Head {
     pub(crate) argc: u32,
     pub(crate) envc: u32,
     pub(crate) length: usize,
-    pub(crate) person: crate::person::Person,
+    pub(crate) person: crate::person::Wish,
 }
 
 /// A command that runs, or has ended and is still heard.
@@ -171,7 +171,7 @@ impl Head {
             argc: exec.argc,
             envc: exec.envc,
             length: exec.length as usize,
-            person: crate::person::Person::of(exec),
+            person: crate::person::Wish::of(exec),
         }
     }
 }

@@ -23,6 +23,7 @@ pub(crate) struct Guest {
     signals: Fd,
     channels: Vec<Channel>,
     ground: Ground,
+    filter: Option<Vec<u8>>,
     entries: Vec<Pollfd>,
 }
 
@@ -36,7 +37,7 @@ enum Step {
 // === impl Guest ===
 
 impl Guest {
-    pub(crate) fn begin(line: Line, machine: bool) -> Result<Self, Errno> {
+    pub(crate) fn begin(line: Line, machine: bool, filter: Option<Vec<u8>>) -> Result<Self, Errno> {
         // Anywhere but in a PID namespace of its own, "kill all" would mean others' processes.
         if call::own_pid() != 1 {
             return Err(call::EPERM);
@@ -48,7 +49,7 @@ impl Guest {
         call::set_umask(0o022);
         let signals = call::child_signals()?;
         let (channels, entries) = (Vec::new(), Vec::new());
-        Ok(Self { line, machine, signals, channels, ground: Ground::new(true), entries })
+        Ok(Self { line, machine, signals, channels, ground: Ground::new(true), filter, entries })
     }
 
     /// Waits for something to happen, and deals with it.
@@ -246,7 +247,8 @@ impl Guest {
             envc: head.envc,
             block: wire::Block::Inline(block),
         };
-        let launched = self.ground.launch(&exec, theirs, &head.person);
+        let person = head.person.under(self.filter.as_deref());
+        let launched = self.ground.launch(&exec, theirs, &person);
         let Launched { pid, terminal } = launched.map_err(|(stage, errno)| (translated(stage), errno))?;
         match (terminal, ours) {
             (Some(terminal), _) => {

@@ -5,7 +5,8 @@
 //! It is trusted by nobody outside, and must not know what an envelope or a record is.
 //!
 //! On entry: descriptor 0 is where frames come from, and 1 where they go to, or the first argument is
-//! `machine`, and then this is the first process of a machine (see `machine`).
+//! `machine`, and then this is the first process of a machine (see `machine`). If it is `filtered`, each
+//! command gets a system call filter (see `filter`).
 //!
 //! ```text
 //!             ┌──────────────── poll ◄───────────────┐
@@ -44,6 +45,7 @@ mod dial;
 #[allow(dead_code, reason = "the host's half of the protocol")]
 mod entry;
 mod file;
+mod filter;
 #[path = "../wire/frame.rs"]
 #[allow(dead_code, reason = "the host's half of the protocol")]
 mod frame;
@@ -82,10 +84,22 @@ core::arch::global_asm!(
     main = sym main,
 );
 
+/// What the first argument says this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The first process of what something else has made.
+    Made,
+    /// The same, and commands get the filter that lies at [`filter::PATH`].
+    Filtered,
+    Machine,
+}
+
 extern "C" fn main(stack: *const usize) -> ! {
-    let machine = is_machine(stack);
+    let place = Place::of(stack);
+    let machine = place == Place::Machine;
     let line = if machine { machine::begin() } else { Line::standard() };
-    let guest = line.and_then(|line| Guest::begin(line, machine));
+    let filter = if place == Place::Filtered { filter::read().map(Some) } else { Ok(None) };
+    let guest = line.and_then(|line| Guest::begin(line, machine, filter?));
     let Ok(mut guest) = guest else { leave(machine, BROKEN) };
     loop {
         guest.turn();
@@ -100,19 +114,31 @@ pub(crate) fn leave(machine: bool, code: u8) -> ! {
     call::exit(code)
 }
 
-/// Whether the first argument says that this is a machine.
-fn is_machine(stack: *const usize) -> bool {
-    // SAFETY: the kernel puts the number of arguments where the stack of a new program begins.
-    let count = unsafe { stack.read() };
-    if count < 2 {
-        return false;
+// === impl Place ===
+
+impl Place {
+    fn of(stack: *const usize) -> Self {
+        // SAFETY: the kernel puts the number of arguments where the stack of a new program begins.
+        let count = unsafe { stack.read() };
+        if count < 2 {
+            return Self::Made;
+        }
+        // SAFETY: behind it are as many addresses of strings, each ended by a zero.
+        let first = unsafe { stack.add(2).read() };
+        let first: *const u8 = core::ptr::with_exposed_provenance(first);
+        let is = |word: &[u8]| {
+            // Reads no further than the two agree, and so not past the zero at the end.
+            // SAFETY: as above; the strings live as long as the program.
+            word.iter().enumerate().all(|(place, byte)| unsafe { first.add(place).read() } == *byte)
+        };
+        if is(b"machine\0") {
+            Self::Machine
+        } else if is(b"filtered\0") {
+            Self::Filtered
+        } else {
+            Self::Made
+        }
     }
-    // SAFETY: behind it are as many addresses of strings, each ended by a zero.
-    let first = unsafe { stack.add(2).read() };
-    let first: *const u8 = core::ptr::with_exposed_provenance(first);
-    // Reads no further than the two agree, and so not past the zero at the end.
-    // SAFETY: as above; the strings live as long as the program.
-    b"machine\0".iter().enumerate().all(|(place, byte)| unsafe { first.add(place).read() } == *byte)
 }
 
 #[panic_handler]

@@ -46,6 +46,9 @@ pub struct Host {
     from: File,
     to: File,
     watch: Watch,
+    /// Readable once the machine is gone.
+    machine: Option<OwnedFd>,
+    machine_is_gone: bool,
     /// Whether there is room to be waited for on the way out.
     writing: bool,
     ends: BTreeMap<u32, Ends>,
@@ -120,6 +123,8 @@ impl Host {
             from: from.into(),
             to: to.into(),
             watch,
+            machine: None,
+            machine_is_gone: false,
             writing: false,
             ends: BTreeMap::new(),
             events: VecDeque::new(),
@@ -133,17 +138,16 @@ impl Host {
         Ok(host)
     }
 
-    /// Watches one more descriptor, which tells that the guest's machine is gone. It must outlive this.
+    /// Watches one more descriptor, which is readable once the guest's machine is gone: the stream may be held open
+    /// by who is still dying.
     ///
     /// # Errors
-    /// Out of memory.
-    pub fn watch_machine(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        self.watch.add(file, MACHINE, Interest::Read)
-    }
-
-    /// Watches it no more.
-    pub fn forget_machine(&self, file: BorrowedFd<'_>) {
-        let _ = self.watch.remove(file);
+    /// Out of descriptors or memory.
+    pub fn watch_machine(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let machine = file.try_clone_to_owned()?;
+        self.watch.add(machine.as_fd(), MACHINE, Interest::Read)?;
+        self.machine = Some(machine);
+        Ok(())
     }
 
     /// Waits until the guest has answered the greeting, or is gone, or `patience` is over.
@@ -340,9 +344,15 @@ impl Host {
         self.rewatch();
     }
 
-    /// Readers of outputs that went away.
+    /// Readers of outputs that went away, and the machine itself.
     fn note_hangups(&mut self) {
         let Ok(found) = self.watch.found() else { return };
+        if found.iter().any(|found| found.key == MACHINE)
+            && let Some(machine) = self.machine.take()
+        {
+            let _ = self.watch.remove(machine.as_fd());
+            self.machine_is_gone = true;
+        }
         for gone in found.into_iter().filter(|found| found.hangup && found.key >= FIRST_KEY) {
             for (channel, ends) in &mut self.ends {
                 for (place, stream) in [OUTPUT, ERROR].into_iter().enumerate() {
@@ -373,7 +383,13 @@ impl Host {
                         return;
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // What a machine had said before it went is read first.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.machine_is_gone {
+                        self.leave(None);
+                    }
+                    return;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => self.leave(None),
             }

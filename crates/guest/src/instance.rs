@@ -63,7 +63,10 @@ impl<M: Machine> GuestInstance<M> {
         machine: M,
         patience: Duration,
     ) -> Result<Self, (io::Error, M)> {
-        let host = Host::new(from, to, terms).and_then(|mut host| host.await_ready(patience).map(|()| host));
+        let host = Host::new(from, to, terms).and_then(|mut host| {
+            machine.gone().map_or(Ok(()), |gone| host.watch_machine(gone))?;
+            host.await_ready(patience).map(|()| host)
+        });
         let host = match host {
             Ok(host) => host,
             Err(error) => return Err((error, machine)),

@@ -108,6 +108,18 @@ impl Filter {
         self.program.is_empty()
     }
 
+    /// Its instructions as the kernel reads them, for a kernel that is not this host's.
+    ///
+    /// Preconditions: no rule with [`Action::Ask`]: there is nobody to be asked.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let bytes = |Instruction { code, yes, no, value }: &Instruction| {
+            let ([code_0, code_1], [a, b, c, d]) = (code.to_le_bytes(), value.to_le_bytes());
+            [code_0, code_1, *yes, *no, a, b, c, d]
+        };
+        self.program.iter().flat_map(bytes).collect()
+    }
+
     /// Installs it on the calling thread, for good. Nobody is asked.
     ///
     /// Preconditions: `no_new_privs`, and no rule with [`Action::Ask`], which would then be a refusal.

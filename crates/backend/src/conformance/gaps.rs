@@ -17,11 +17,22 @@ pub struct Gap {
 }
 
 /// Every gap of every level of this build.
-pub const GAPS: &[Gap] = &[Gap {
-    level: Level::Process,
-    case: "only-loopback",
-    why: "without a network namespace `/proc/net` tells of the host's interfaces",
-}];
+pub const GAPS: &[Gap] = &[
+    of(
+        Level::Process,
+        "only-loopback",
+        "without a network namespace `/proc/net` tells of the host's interfaces",
+    ),
+    of(Level::Gvisor, "no-route", "its network stack has another error for it: nothing is reached"),
+    of(Level::Gvisor, "no-capabilities", "its `/proc/self/status` has no `CapAmb`"),
+    of(Level::Gvisor, "no-new-privileges", "its `/proc/self/status` does not tell"),
+    of(Level::Gvisor, "devices-minimal", "its `/dev` has devices of its own, which nobody inside may use"),
+    of(Level::Gvisor, "process-limit", "the limit is on the host's threads, and meeting it ends the guest"),
+];
+
+const fn of(level: Level, case: &'static str, why: &'static str) -> Gap {
+    Gap { level, case, why }
+}
 
 /// The gap of a level in a case, if it is declared.
 pub fn gap(level: Level, case: &str) -> Option<&'static Gap> {

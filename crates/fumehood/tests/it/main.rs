@@ -20,6 +20,8 @@ mod escape;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod gvisor;
+#[cfg(test)]
 mod images;
 #[cfg(test)]
 mod lab;

@@ -87,7 +87,7 @@ fn messages_about_arguments() {
         &["run", "--level", "docker", "true"],
         &["run", "--trust", "none", "true"],
         &["run", "--user", "ann", "true"],
-        &["run", "--level", "gvisor", "true"],
+        &["run", "--level", "wasm", "true"],
         &["run", "--level", "process", "true"],
         &["run", "--trust", "low", "--blast", "high", "true"],
         &["run", "--mem", "0", "true"],

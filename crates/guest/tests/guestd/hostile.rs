@@ -48,7 +48,7 @@ fn frame(report: Report<'_>) -> Vec<u8> {
 fn a_guest_that_breaks_the_rules_is_given_up_with_a_cause() {
     assert!(lost(&[0xff; 64]).contains("not of the protocol"));
     let mut oversized = frame(Report::Done { channel: 1 });
-    oversized[..4].copy_from_slice(&(PAYLOAD_BYTES as u32 + 1).to_le_bytes());
+    oversized[..4].copy_from_slice(&u32::try_from(PAYLOAD_BYTES + 1).unwrap().to_le_bytes());
     assert!(lost(&oversized).contains("not of the protocol"));
     assert!(lost(&frame(Report::Started { channel: 1, pid: 2 })).contains("not open"));
     assert!(lost(&frame(Report::Data { channel: 9, stream: 1, bytes: b"x" })).contains("not open"));
@@ -122,4 +122,25 @@ fn guestd_takes_frames_however_they_are_cut() {
     let mut answer = vec![0; wanted.len()];
     ours.read_exact(&mut answer).unwrap();
     assert_eq!(answer, wanted);
+}
+
+#[test]
+fn a_machine_that_goes_is_noticed_while_its_stream_is_held_open() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut host = over(ours, Terms::default());
+    greet(&mut theirs);
+    host.await_ready(PATIENCE).unwrap();
+    let (machine, alive) = std::io::pipe().unwrap();
+    host.watch_machine(std::os::fd::AsFd::as_fd(&machine)).unwrap();
+    let (stdio, mut streams) = crate::guest::pipes();
+    let channel = host.exec(&crate::guest::request(&["true"]), stdio, true).unwrap();
+    theirs.write_all(&frame(Report::Started { channel, pid: 2 })).unwrap();
+    theirs.write_all(&frame(Report::Data { channel, stream: 1, bytes: b"last words" })).unwrap();
+    drop(alive);
+    assert!(matches!(event(&mut host), (number, Event::Started) if number == channel));
+    assert!(matches!(event(&mut host), (0, Event::Gone)));
+    assert!(host.carry().is_none());
+    let mut words = String::new();
+    streams.stdout.read_to_string(&mut words).unwrap();
+    assert_eq!(words, "last words");
 }

@@ -48,7 +48,7 @@ fn long_arguments_and_environments_arrive() {
     let mut guest = Guest::new();
     let long = "x".repeat(120_000);
     let mut asked = request(&["sh", "-c", "echo ${#0} ${#A}", &long]);
-    asked.env.push(("A".into(), long.clone().into()));
+    asked.env.push(("A".into(), long.as_str().into()));
     assert_eq!(guest.run(&asked, false).unwrap().stdout, "120000 120000\n");
     let many = "y".repeat(100_000);
     let argv: Vec<&str> = ["true"].into_iter().chain(std::iter::repeat_n(many.as_str(), 60)).collect();

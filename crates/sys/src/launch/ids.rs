@@ -72,6 +72,18 @@ pub(super) fn late_user_namespace(inside: (u32, u32), outside: (u32, u32)) -> Re
     die_with_parent()
 }
 
+/// After a user namespace was entered, whose mapping has an id 0.
+pub(super) fn become_root() -> Result<()> {
+    // SAFETY: numbers only; as in `late_user_namespace`, the raw calls change this thread alone.
+    unsafe { syscall(libc::SYS_setgroups, [0; 6]) }?;
+    // SAFETY: as above.
+    unsafe { syscall(libc::SYS_setresgid, [0; 6]) }?;
+    // SAFETY: as above.
+    unsafe { syscall(libc::SYS_setresuid, [0; 6]) }?;
+    prctl(libc::PR_SET_DUMPABLE, 1)?;
+    die_with_parent()
+}
+
 pub(super) fn loopback_up() -> Result<()> {
     let domain = [libc::AF_INET as usize, (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as usize, 0, 0, 0, 0];
     // SAFETY: numbers only.

@@ -1,5 +1,6 @@
 //! What the child gives up, last.
 
+use super::command::Command;
 use super::ids::prctl;
 use crate::raw::{self, CWD, EMPTY, Errno, Result, fd, ptr, syscall};
 use std::ffi::CStr;
@@ -127,6 +128,27 @@ pub(super) fn execute(program: &OwnedFd, name: &CStr) -> Result<()> {
     ];
     // SAFETY: both arrays are null-terminated and live until the call replaces this image.
     unsafe { syscall(libc::SYS_execveat, arguments) }.map(drop)
+}
+
+pub(super) fn streams(streams: &[OwnedFd; 3]) -> Result<()> {
+    for (number, stream) in streams.iter().enumerate() {
+        duplicate(stream.as_raw_fd() as usize, number)?;
+    }
+    let range = [streams.len(), u32::MAX as usize, libc::CLOSE_RANGE_CLOEXEC as usize, 0, 0, 0];
+    // SAFETY: only marks descriptors of this child's own table.
+    unsafe { syscall(libc::SYS_close_range, range) }.map(drop)
+}
+
+pub(super) fn become_program(command: &Command) -> Result<()> {
+    // Signals were blocked for the clone.
+    let none = 0_u64;
+    let mask = std::ptr::from_ref(&none) as usize;
+    // SAFETY: the mask is live, and its size is the kernel's.
+    unsafe { syscall(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, 0, 8, 0, 0]) }?;
+    let (argv, envp) = command.arrays();
+    let arguments = [ptr(command.path()), argv as usize, envp as usize, 0, 0, 0];
+    // SAFETY: both arrays are null-terminated and live until the call replaces this image.
+    unsafe { syscall(libc::SYS_execve, arguments) }.map(drop)
 }
 
 fn duplicate(from: usize, to: usize) -> Result<()> {

@@ -10,6 +10,7 @@
 
 mod beside;
 pub(crate) mod clone;
+mod command;
 mod ids;
 mod lockdown;
 mod mount;
@@ -18,6 +19,7 @@ pub(crate) mod node;
 mod op;
 
 pub use beside::Beside;
+pub use command::Command;
 pub(crate) use mount::detached;
 pub use net::{Addresses, Gateway, GatewayShape, Listeners, MOST_PORTS};
 pub use op::{Attributes, Op, Owner, Program, Root};

@@ -96,6 +96,9 @@ pub struct GatewayShape {
     pub inside: Addresses,
     /// Whom the sandbox takes for its router.
     pub router: Addresses,
+    /// Whether the router is written down as a neighbour, for a network stack that takes the link over and would
+    /// ask for it. The kernel's own does not ask.
+    pub known_router: bool,
 }
 
 /// Where the maker finds the sandbox's network namespace.
@@ -279,6 +282,9 @@ impl Gateway {
         for (to, router) in EVERYWHERE.into_iter().zip(router.hosts()) {
             let scope = Scope::Through(router.address);
             batch.route(&Route { to, interface: LINK, scope, table: Table::Main });
+            if self.shape.known_router {
+                batch.neighbour(LINK, router.address, HARDWARE);
+            }
         }
         inner.apply(batch)?;
         outer.await_carrier(LINK)

@@ -1,5 +1,6 @@
 //! The operations of a launch, as values, and the loop that applies them.
 
+use super::command::Command;
 use super::net::{self, Gateway};
 use super::{ids, lockdown, mount, node};
 use crate::bpf::Filter;
@@ -79,6 +80,8 @@ pub enum Op {
     Become {
         ids: (u32, u32),
     },
+    /// Be root in the user namespace that was entered, with no other groups.
+    BecomeRoot,
     /// Bring loopback up.
     LoopbackUp,
     /// Make a gateway and join a network to it.
@@ -217,12 +220,16 @@ pub enum Op {
     Descriptors {
         control: OwnedFd,
     },
+    /// Place descriptors: these at 0, 1 and 2, and close the rest on exec. Each has a number above those.
+    Streams([OwnedFd; 3]),
     /// Install a filter, and send its listener through this socket with one byte of tag.
     Seccomp {
         filter: Filter,
         socket: OwnedFd,
         tag: u8,
     },
+    /// Execute a program by its path, with arguments and an environment.
+    BecomeProgram(Command),
     /// Execute an open program with an empty environment.
     Execute {
         program: OwnedFd,
@@ -288,7 +295,7 @@ impl Program {
     /// Applies every step in order. Returns when one failed, or when none executed a program.
     pub(super) fn apply(&self, outcome: &Outcome) {
         for (step, (op, _)) in self.steps.iter().enumerate() {
-            if matches!(op, Op::Execute { .. }) {
+            if matches!(op, Op::Execute { .. } | Op::BecomeProgram(_)) {
                 outcome.fate.store(EXECUTING, Ordering::Release);
             }
             if let Err(Errno(errno)) = op.apply(&outcome.products) {
@@ -319,6 +326,7 @@ impl Op {
             Self::MapIds { uid, gid } => ids::map(*uid, *gid),
             Self::LateUserNamespace { inside, outside } => ids::late_user_namespace(*inside, *outside),
             Self::Become { ids } => ids::become_user(*ids),
+            Self::BecomeRoot => ids::become_root(),
             Self::LoopbackUp => ids::loopback_up(),
             Self::Gateway(gateway) => gateway.make(&keep),
             Self::BeginGateway(gateway) => gateway.begin(),
@@ -366,6 +374,8 @@ impl Op {
             Self::ClearCapabilities => lockdown::clear_capabilities(),
             Self::NoNewPrivileges => lockdown::no_new_privileges(),
             Self::Landlock(ruleset) => ruleset.enforce(),
+            Self::Streams(streams) => lockdown::streams(streams),
+            Self::BecomeProgram(command) => lockdown::become_program(command),
             Self::Descriptors { control } => lockdown::descriptors(control),
             Self::Seccomp { filter, socket, tag } => {
                 notify::hand_over(filter.enforce(), socket.as_raw_fd(), *tag)

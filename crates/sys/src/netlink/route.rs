@@ -9,6 +9,7 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWNEIGH: u16 = 28;
 
 // `include/uapi/linux/if_link.h`, `veth.h`
 const IFLA_ADDRESS: u16 = 1;
@@ -36,6 +37,11 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 /// Usable at once: nobody else can have it.
 const IFA_F_NODAD: u8 = 0x02;
+
+// `include/uapi/linux/neighbour.h`
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NUD_PERMANENT: u16 = 0x80;
 
 // `include/uapi/linux/rtnetlink.h`
 const RTA_DST: u16 = 1;
@@ -172,6 +178,18 @@ impl Batch {
             let (_, bytes, length) = parts(neighbour);
             self.attribute(RTA_GATEWAY, bytes.get(..length).unwrap_or(&[]));
         }
+    }
+
+    /// Writes down where a neighbour is, so that it need not be asked for.
+    pub(crate) fn neighbour(&mut self, interface: Interface, address: IpAddr, hardware: [u8; 6]) {
+        self.begin(RTM_NEWNEIGH, CREATE);
+        let (family, bytes, length) = parts(address);
+        self.put(&[family, 0, 0, 0]);
+        self.put(&interface.index.to_ne_bytes());
+        self.put(&NUD_PERMANENT.to_ne_bytes());
+        self.put(&[0, 0]);
+        self.attribute(NDA_DST, bytes.get(..length).unwrap_or(&[]));
+        self.attribute(NDA_LLADDR, &hardware);
     }
 
     /// `struct ifinfomsg` that sets `flags` and no others.
