@@ -4,6 +4,10 @@
 //! known call that is refused is put to the keeper, which counts it and answers `EPERM`; each exception
 //! below says why.
 
+mod shared;
+
+pub(crate) use shared::{ELSEWHERE, Shared};
+
 use fumehood_model::envelope::{Envelope, Syscalls, WorkspaceMode};
 use fumehood_sys::bpf::{Action, Filter, Rule, Test};
 use std::collections::BTreeMap;
@@ -19,18 +23,6 @@ const NEW_NAMESPACES: u32 = 0x7E02_0080;
 pub enum SetId {
     Allowed,
     Refused,
-}
-
-/// What of the host a sandbox shares, so that calls about it would reach others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shared {
-    /// It has namespaces of its own for everything.
-    Nothing,
-    /// The host's network and ipc namespaces: no internet socket, no System V object, no message queue.
-    Network,
-    /// All of its namespaces. `user`: its kernel uid is also the caller's, whose files and processes are out of
-    /// Landlock's reach in what Landlock does not judge.
-    Everything { user: bool },
 }
 
 // === impl SetId ===
@@ -76,9 +68,9 @@ pub fn filter_alone(profile: Syscalls, set_id: SetId) -> Filter {
     Filter::compile(&table, ENOSYS)
 }
 
-fn table(profile: Syscalls, set_id: SetId, shared: Shared) -> BTreeMap<u32, Rule> {
+fn table(profile: Syscalls, set_id: SetId, with: Shared) -> BTreeMap<u32, Rule> {
     let mut table = BTreeMap::new();
-    let ipc = if shared == Shared::Nothing { IPC } else { &[] };
+    let ipc = if with == Shared::Nothing { IPC } else { &[] };
     for group in
         [FILES, PROCESSES, MEMORY, SIGNALS, TIME, DESCRIPTORS, SOCKETS, ipc, IDENTITY, SELF_CONFINEMENT]
     {
@@ -104,107 +96,11 @@ fn table(profile: Syscalls, set_id: SetId, shared: Shared) -> BTreeMap<u32, Rule
             table.insert(nr(number), rule);
         }
     }
-    for (number, rule) in without_neighbours(shared) {
+    for (number, rule) in shared::without_neighbours(with) {
         table.insert(nr(number), rule);
     }
     table
 }
-
-/// The calls that would reach others through what is shared.
-fn without_neighbours(shared: Shared) -> Vec<(i64, Rule)> {
-    let low = |argument, value| Test::Low { argument, mask: u32::MAX, value };
-    let only = |number, cases: Vec<Vec<Test>>| {
-        let cases = cases.into_iter().map(|tests| (tests, Action::Allow)).collect();
-        (number, Rule::Cases { cases, otherwise: Action::Ask })
-    };
-    match shared {
-        Shared::Nothing => Vec::new(),
-        Shared::Network => vec![only(libc::SYS_socket, vec![vec![low(0, UNIX)]])],
-        Shared::Everything { user } => {
-            // A pair of these two kinds is connected for good: nothing can be sent elsewhere through it.
-            let kind = |kind| Test::Low { argument: 1, mask: 0xF, value: kind };
-            let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::cast_unsigned);
-            let pairs = pairs.map(|pair| vec![low(0, UNIX), kind(pair)]).to_vec();
-            let mut rules = vec![
-                // Programs ask for name services by one; it is told as there being none, and is no event.
-                (
-                    libc::SYS_socket,
-                    Rule::Cases {
-                        cases: vec![(vec![low(0, UNIX)], Action::Errno(EAFNOSUPPORT))],
-                        otherwise: Action::Ask,
-                    },
-                ),
-                only(libc::SYS_socketpair, pairs),
-                (libc::SYS_bind, Rule::Always(Action::Ask)),
-                // Whoever may read a folder would hear what others do in it.
-                (libc::SYS_inotify_add_watch, Rule::Always(Action::Ask)),
-                only(libc::SYS_setpriority, vec![vec![low(0, 0), low(1, 0)]]),
-                only(libc::SYS_ioprio_set, vec![vec![low(0, 1), low(1, 0)]]),
-            ];
-            rules.extend(OF_ONE_PROCESS.map(|number| only(number, vec![vec![low(0, 0)]])));
-            if user {
-                rules.extend(without_metadata());
-            }
-            rules
-        }
-    }
-}
-
-const UNIX: u32 = libc::AF_UNIX.cast_unsigned();
-
-/// Calls whose first argument is a process, which Landlock does not judge: only on the caller itself.
-const OF_ONE_PROCESS: [i64; 5] = [
-    libc::SYS_prlimit64,
-    libc::SYS_sched_setaffinity,
-    libc::SYS_sched_setattr,
-    libc::SYS_sched_setparam,
-    libc::SYS_sched_setscheduler,
-];
-
-/// Calls on modes, owners, times and attributes, which Landlock does not judge, and which the owner of a file may
-/// make wherever it lies.
-fn without_metadata() -> impl Iterator<Item = (i64, Rule)> {
-    let always = |action| move |number: &i64| (*number, Rule::Always(action));
-    let owners = OWNERS.iter().map(always(Action::Errno(EPERM)));
-    let attributes = ATTRIBUTES.iter().map(always(Action::Errno(ENOTSUP)));
-    owners.chain(attributes).chain(METADATA.iter().map(always(Action::Ask)))
-}
-
-const EPERM: u16 = 1;
-const ENOTSUP: u16 = 95;
-const EAFNOSUPPORT: u16 = 97;
-
-const OWNERS: &[i64] = &[libc::SYS_chown, libc::SYS_fchown, libc::SYS_lchown, libc::SYS_fchownat];
-
-/// Programs take a file system without extended attributes for what it is.
-const ATTRIBUTES: &[i64] = &[
-    libc::SYS_getxattr,
-    libc::SYS_lgetxattr,
-    libc::SYS_fgetxattr,
-    libc::SYS_listxattr,
-    libc::SYS_llistxattr,
-    libc::SYS_flistxattr,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-];
-
-/// Put to the keeper where the uid is shared (`broker`).
-const METADATA: &[i64] = &[
-    libc::SYS_chmod,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    FCHMODAT2,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
-    libc::SYS_utimensat,
-];
-/// What is said of one that is about a file outside.
-pub(crate) const ELSEWHERE: &str = "a mode or times of a file outside";
 
 /// The calls that give a file its mode, without the set-id bits.
 fn without_set_id() -> Vec<(i64, Rule)> {
