@@ -64,7 +64,9 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
         ));
     }
     if !available {
-        let built: Vec<String> = backends::LEVELS.iter().map(|level| format!("`{level}`")).collect();
+        // A command is no module, so that level is no way for it.
+        let built = backends::LEVELS.iter().filter(|level| **level != Level::Wasm);
+        let built: Vec<String> = built.map(|level| format!("`{level}`")).collect();
         screen::say(&format!(
             "this version does not have `{level}`: `fumehood run` refuses, and names {} as the weaker way",
             built.join(", ")
