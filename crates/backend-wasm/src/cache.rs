@@ -177,7 +177,7 @@ fn replace(folder: &DirHandle, file: &FileHandle, name: &str) -> io::Result<()> 
     match file.name(folder, name.as_ref()) {
         // Another run has made the same entry meanwhile.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        done => done,
+        done @ (Ok(()) | Err(_)) => done,
     }
 }
 

@@ -32,14 +32,13 @@ impl Instance for WasmInstance {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        match self.walls.next_event()? {
-            Event::Ended { status: WaitStatus::Signalled(BROKEN), .. } => {
-                // Whatever was wrong with the code: the next run makes it again.
-                self.entry.forget();
-                Some(Event::NotStarted(ExecError::NotExecutable(io::ErrorKind::InvalidData)))
-            }
-            event => Some(event),
+        let event = self.walls.next_event()?;
+        if let Event::Ended { status: WaitStatus::Signalled(BROKEN), .. } = event {
+            // Whatever was wrong with the code: the next run makes it again.
+            self.entry.forget();
+            return Some(Event::NotStarted(ExecError::NotExecutable(io::ErrorKind::InvalidData)));
         }
+        Some(event)
     }
 
     fn signal(&mut self, signal: i32) -> Result<(), ExecError> {

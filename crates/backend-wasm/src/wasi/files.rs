@@ -1,5 +1,7 @@
 //! What is done with an open descriptor.
 
+#![expect(clippy::too_many_arguments, reason = "the signatures are WASI's own")]
+
 use super::Call;
 use super::errno::Errno;
 use super::layout::{fdstat, filestat, flags_in, flags_out};
@@ -39,12 +41,11 @@ pub(super) fn data_sync(call: &mut Call<'_>, fd: u32) -> Result<(), Errno> {
 
 pub(super) fn status(call: &mut Call<'_>, fd: u32, to: u32) -> Result<(), Errno> {
     let entry = call.host.table.get(fd)?;
-    let kind = entry.kind()?;
+    let mut kind = entry.kind()?;
     // A device that is no terminal can be asked for its place, and answers that it has none.
-    let kind = match kind {
-        FileType::CharacterDevice if !rustix::termios::isatty(entry) => FileType::Unknown,
-        kind => kind,
-    };
+    if kind == FileType::CharacterDevice && !rustix::termios::isatty(entry) {
+        kind = FileType::Unknown;
+    }
     let flags = flags_out(rustix::fs::fcntl_getfl(entry)?);
     call.memory.write(to, &fdstat(kind, flags))
 }

@@ -1,5 +1,7 @@
 //! What is in a folder.
 
+#![expect(clippy::too_many_arguments, reason = "the signatures are WASI's own")]
+
 use super::Call;
 use super::errno::Errno;
 use super::layout::kind;

@@ -1,5 +1,7 @@
 //! What is named by a path.
 
+#![expect(clippy::too_many_arguments, reason = "the signatures are WASI's own")]
+
 use super::Call;
 use super::errno::Errno;
 use super::files::times;
@@ -78,7 +80,6 @@ pub(super) fn look(
     call.memory.write(to, &bytes)
 }
 
-#[expect(clippy::too_many_arguments, reason = "WASI's own signature")]
 pub(super) fn set_times(
     call: &mut Call<'_>,
     fd: u32,
@@ -94,7 +95,6 @@ pub(super) fn set_times(
     Ok(rustix::fs::utimensat(&place.folder, &place.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-#[expect(clippy::too_many_arguments, reason = "WASI's own signature")]
 pub(super) fn link(
     call: &mut Call<'_>,
     fd: u32,
@@ -113,7 +113,6 @@ pub(super) fn link(
     Ok(rustix::fs::linkat(&from.folder, &from.name, &to.folder, &to.name, AtFlags::empty())?)
 }
 
-#[expect(clippy::too_many_arguments, reason = "WASI's own signature")]
 pub(super) fn open(
     call: &mut Call<'_>,
     fd: u32,
@@ -166,7 +165,7 @@ fn open_place(place: &Place, making: u32, rights: u64, mode: OFlags) -> Result<s
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             Ok(rustix::fs::openat(&place.folder, &place.name, flags, FILE_MODE)?)
         }
-        opened => Ok(opened?),
+        opened @ (Ok(_) | Err(_)) => Ok(opened?),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Arguments, environment, clocks, randomness, and the end.
 
+#![expect(clippy::too_many_arguments, reason = "the signatures are WASI's own")]
+
 use super::Call;
 use super::errno::Errno;
 use super::memory::Memory;

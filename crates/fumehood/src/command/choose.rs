@@ -117,7 +117,8 @@ fn explain(args: &Args, question: &Question, choice: &Choice) {
         )),
         None => {
             let floor = question.floor.unwrap_or(Level::Wasm);
-            let built = backends::LEVELS.iter().filter(|level| **level >= floor);
+            // A command is no module, so that level is no way for it.
+            let built = backends::LEVELS.iter().filter(|level| **level >= floor && **level != Level::Wasm);
             let built: Vec<String> = built.map(|level| format!("`{level}`")).collect();
             let weaker = if built.is_empty() {
                 String::new()
