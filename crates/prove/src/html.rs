@@ -92,9 +92,9 @@ fn section(page: &mut String, report: &Report, wall: Wall) {
         let word = row.verdict.word();
         let reason = row.verdict.reason();
         let told = if reason.is_empty() { format!("open: {}", row.control) } else { reason.to_owned() };
-        let _ = write!(
+        let _ = writeln!(
             page,
-            "<tr><td>{}</td><td class=\"{}\">{word}</td><td>{}<small>{}</small></td></tr>\n",
+            "<tr><td>{}</td><td class=\"{}\">{word}</td><td>{}<small>{}</small></td></tr>",
             row.id,
             word.to_lowercase(),
             escaped(row.tries),

@@ -172,6 +172,10 @@ fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
             Err(error) => Finding::Unclear(error.to_string()),
         };
         let (behind, beside) = (finding(Side::Walled, &walled), finding(Side::Open, &open));
+        let beside = match &open {
+            Ok(open) => succeeded(&open.told.step(probe.id), beside),
+            Err(_) => beside,
+        };
         let behind = match (&walled, &open) {
             (Ok(walled), Ok(open)) if behind == Finding::Quiet => {
                 same_attempts(&walled.told.step(probe.id), &open.told.step(probe.id))
@@ -181,6 +185,18 @@ fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
         rows.push(row(probe, judge(&behind, &beside), shown(bench, &beside), share));
     }
     rows
+}
+
+/// A control that was only answered with other errors than the wall's shows no attack at work.
+fn succeeded(step: &Step, finding: Finding) -> Finding {
+    let attempts = step.attempts();
+    let none = !attempts.is_empty() && attempts.iter().all(|(_, result)| *result != "done");
+    match finding {
+        Finding::Through(what) if none => {
+            Finding::Unclear(format!("nothing was done, only answered: {what}"))
+        }
+        found @ (Finding::Quiet | Finding::Through(_) | Finding::Unclear(_)) => found,
+    }
 }
 
 /// What the control tried must have been tried behind the wall as well.
@@ -264,4 +280,29 @@ fn host(root: bool) -> Host {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::told::Told;
+
+    fn step(lines: &str) -> Step {
+        Told::read(format!("step A\n{lines}over A\n").as_bytes(), "N").step("A")
+    }
+
+    #[test]
+    fn a_control_must_do_something() {
+        let through = Finding::Through("x".to_owned());
+        assert!(matches!(succeeded(&step("try a EINVAL\n"), through.clone()), Finding::Unclear(_)));
+        assert_eq!(succeeded(&step("try a EINVAL\ntry b done\n"), through.clone()), through);
+        assert_eq!(succeeded(&step("holds x\n"), through.clone()), through);
+    }
+
+    #[test]
+    fn an_attempt_that_was_not_made_behind_the_wall_is_unclear() {
+        let (one, two) = (step("try a EPERM\n"), step("try a done\ntry b done\n"));
+        assert!(matches!(same_attempts(&one, &two), Finding::Unclear(_)));
+        assert_eq!(same_attempts(&two, &one), Finding::Quiet);
+    }
 }

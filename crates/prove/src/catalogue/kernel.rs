@@ -34,6 +34,7 @@ const K: Wall = Wall::Kernel;
 pub(super) fn probes() -> Vec<Probe> {
     [
         doors(),
+        more_doors(),
         sockets(),
         vec![
             alone(("K01", K, "be somewhere else than the level says"), ALL, level_is_real),
@@ -106,6 +107,11 @@ fn doors() -> Vec<Probe> {
             |_| words("kernel-programs"),
             |step, _| step.doors(SHUT),
         ),
+    ]
+}
+
+fn more_doors() -> Vec<Probe> {
+    vec![
         together(
             ("K16", K, "read a key of the caller's session, leave one"),
             ALL,

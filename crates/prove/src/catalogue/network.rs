@@ -14,7 +14,7 @@ use std::net::IpAddr;
 const E: Wall = Wall::Network;
 
 pub(super) fn probes() -> Vec<Probe> {
-    [packets(), names(), requests(), rules()].concat()
+    [packets(), more_packets(), names(), requests(), more_requests(), rules()].concat()
 }
 
 fn packets() -> Vec<Probe> {
@@ -76,6 +76,11 @@ fn packets() -> Vec<Probe> {
                 .to_vec()
             })
         }),
+    ]
+}
+
+fn more_packets() -> Vec<Probe> {
+    vec![
         alone(("E16", E, "the same by version 6"), ALL, |bench, side| {
             nothing(bench, side, allowed, |share| tcp(&share.sink_v6(), &["443", "80", "22"]))
         }),
@@ -215,6 +220,11 @@ fn requests() -> Vec<Probe> {
             };
             bytes(bench, side, |share| vec![share.allowed()], marked)
         }),
+    ]
+}
+
+fn more_requests() -> Vec<Probe> {
+    vec![
         alone(("E30", E, "send a request with two hosts, or an odd one"), ALL, |bench, side| {
             bytes(bench, side, allowed_http, |share, mark| {
                 let right = share.allowed();
