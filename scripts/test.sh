@@ -33,6 +33,7 @@ want wget wget
 want skopeo skopeo
 want docker-registry docker-registry
 want busybox busybox-static
+want mkfs.erofs erofs-utils
 want zstd zstd
 want gzip gzip
 want tar tar

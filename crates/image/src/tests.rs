@@ -333,6 +333,27 @@ fn names_lead_to_images_and_the_last_one_takes_its_image_along() {
 }
 
 #[test]
+fn a_root_becomes_one_file_of_the_same_bytes_everywhere() {
+    if !PathBuf::from("/usr/bin/mkfs.erofs").exists() {
+        println!("NOT-APPLICABLE: `mkfs.erofs` is not installed");
+        return;
+    }
+    let layers = [Tar::default().file("etc/a", b"a").link("l", "etc/a").end()];
+    let make = || {
+        let host = Host::new();
+        let image = host.bring(&mut Memory::image(&layers), &Limits::default()).unwrap().image;
+        let file = host.store.erofs(&image).unwrap();
+        assert_eq!(host.store.erofs(&image).unwrap(), file);
+        host.is_untouched();
+        fs::read(file).unwrap()
+    };
+    let one = make();
+    // The format's mark stands after the first 1,024 bytes.
+    assert_eq!(one[1024..1028], [0xe2, 0xe1, 0xf5, 0xe0]);
+    assert!(one == make(), "the same root gave other bytes");
+}
+
+#[test]
 fn what_a_pull_left_is_removed_by_the_next() {
     let host = Host::new();
     host.store.make().unwrap();
