@@ -83,8 +83,8 @@ impl Parts {
         let wished = plan.placement.gateway.as_ref();
         let plumbing = Plumbing::begin(wished, Stack::Other, (Some(&namespaces), None), &handles.1);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
-        let mut sources =
-            Sources::find(&plan.envelope, &plan.placement, guest, System::Present).map_err(step("make the sandbox's /etc"))?;
+        let mut sources = Sources::find(&plan.envelope, &plan.placement, guest, System::Present)
+            .map_err(step("make the sandbox's /etc"))?;
         let etc = sources.hold.take();
         let root = begin_root(plan, (guest, outer), sources).map_err(step("make the private root"))?;
         let inputs = open_inputs(&plan.envelope)?;

@@ -250,7 +250,8 @@ impl LaunchParts {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
         let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
         let rooted = plan.shape.has_root();
-        let sources = rooted.then(|| Sources::find(&plan.envelope, &plan.placement, &identity, plan.system()));
+        let sources =
+            rooted.then(|| Sources::find(&plan.envelope, &plan.placement, &identity, plan.system()));
         let mut sources = sources.transpose().map_err(step("make the sandbox's /etc"))?;
         let etc = sources.as_mut().and_then(|sources| sources.hold.take());
         let mut namespaces = plan.namespaces.take().filter(|_| plan.shape.has_network());
@@ -260,8 +261,7 @@ impl LaunchParts {
         }
         let (handles, theirs) = socket::pair().map_err(step("make the control socket"))?;
         let gateway = plan.placement.gateway.as_ref();
-        let plumbing =
-            Plumbing::begin(gateway, Stack::Kernel, (namespaces.as_ref(), foreseen), &theirs);
+        let plumbing = Plumbing::begin(gateway, Stack::Kernel, (namespaces.as_ref(), foreseen), &theirs);
         let plumbing = plumbing.map_err(step("make the gateway"))?;
         let root = match sources {
             None => Root::Absent,

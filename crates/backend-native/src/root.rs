@@ -13,7 +13,7 @@
 use crate::Bare;
 use crate::identity::Identity;
 use crate::image::Kind;
-use crate::plan::{NativePlan, Sources};
+use crate::plan::Sources;
 use fumehood_backend::Placement;
 use fumehood_model::envelope::{Envelope, WorkspaceMode};
 use fumehood_sys::launch::{Attributes, Op, Program, Root as NewRoot};

@@ -101,9 +101,7 @@ impl Early {
             Level::Gvisor => Ok(Box::new(fumehood_backend_gvisor::Gvisor::find())),
             #[cfg(not(feature = "gvisor"))]
             Level::Gvisor => Err(missing(&Choice { level, reason: Reason::Asked }, None)),
-            Level::Microvm => {
-                Err(missing(&Choice { level, reason: Reason::Asked }, None))
-            }
+            Level::Microvm => Err(missing(&Choice { level, reason: Reason::Asked }, None)),
         }
     }
 }

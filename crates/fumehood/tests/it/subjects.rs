@@ -38,7 +38,8 @@ impl Subject for Fumehood<'_> {
     fn supports(&self, case: &Case) -> Result<(), String> {
         match self.1 {
             Level::Wasm => {
-                Err("a case is a shell script, and a command is a module here; `it/wasm` asks the same".to_owned())
+                Err("a case is a shell script, and a command is a module here; `it/wasm` asks the same"
+                    .to_owned())
             }
             Level::Process => ask(WITHOUT_NETWORK, case),
             Level::Container | Level::Gvisor | Level::Microvm => Ok(()),
