@@ -7,7 +7,7 @@
 use crate::bundle::{self, FILTER, GUESTD};
 use crate::machine::Sandbox;
 use crate::plan::GvisorPlan;
-use fumehood_backend::{Instance, LaunchError};
+use fumehood_backend::LaunchError;
 use fumehood_backend_native::cgroup::{self, Cgroup};
 use fumehood_backend_native::gateway::{self, Laid, Plumbing, Stack};
 use fumehood_backend_native::identity::Identity;
@@ -178,7 +178,7 @@ fn outer_root(plan: &GvisorPlan, outer: &Identity) -> io::Result<Program> {
 
 /// Builds every wall, starts gVisor, and waits until `guestd` answers from inside. What was made is removed if
 /// a step fails.
-pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<Box<dyn Instance>, LaunchError> {
+pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<GuestInstance<Sandbox>, LaunchError> {
     let around = plan.around();
     let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus);
     let cgroup = cgroup.map_err(|error| prepare("make the cgroup", &error))?;
@@ -191,7 +191,11 @@ pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<Box<dyn Instance
     launched
 }
 
-fn spawn(plan: &GvisorPlan, parts: Parts, cgroup: Option<Cgroup>) -> Result<Box<dyn Instance>, LaunchError> {
+fn spawn(
+    plan: &GvisorPlan,
+    parts: Parts,
+    cgroup: Option<Cgroup>,
+) -> Result<GuestInstance<Sandbox>, LaunchError> {
     let Parts { identities, users, plumbing, namespaces, root, inputs, handles, etc } = parts;
     let (ours, theirs) = handles;
     let Streams { theirs: streams, to, from, words } =
@@ -240,10 +244,10 @@ fn spawn(plan: &GvisorPlan, parts: Parts, cgroup: Option<Cgroup>) -> Result<Box<
 }
 
 /// Waits for `guestd`.
-fn greet(from: OwnedFd, to: OwnedFd, machine: Sandbox) -> Result<Box<dyn Instance>, LaunchError> {
+fn greet(from: OwnedFd, to: OwnedFd, machine: Sandbox) -> Result<GuestInstance<Sandbox>, LaunchError> {
     use fumehood_guest::instance::Machine as _;
     match GuestInstance::greet((from, to), Terms::default(), machine, PATIENCE) {
-        Ok(instance) => Ok(Box::new(instance)),
+        Ok(instance) => Ok(instance),
         Err((error, mut machine)) => {
             let why = if error.kind() == io::ErrorKind::TimedOut {
                 format!("nothing answered from inside in {} seconds", PATIENCE.as_secs())
