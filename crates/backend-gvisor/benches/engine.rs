@@ -1,6 +1,7 @@
 //! What the gvisor level takes beside `runsc run` of the same command, in the same rounds: one JSON line.
 //!
-//! `first` is from asking for a sandbox to the first byte that its command writes; `further` from asking for one
+//! `first` is from asking for a sandbox to the first byte that its command writes, and `parked` the same for one
+//! that a pool had started; `further` from asking for one
 //! more command in it to that command's end. `runsc_first` and `runsc_whole` are `runsc run` with a bundle that
 //! shows the host's root read-only, to the first byte and to its end. `pss_kib` is the proportional memory of all
 //! processes of one sandbox that is idle.
@@ -39,7 +40,7 @@ fn main() {
         std::fs::create_dir(state.path().join(name)).expect("a folder for mounts");
     }
     std::fs::write(state.path().join("bundle/config.json"), CONFIG).expect("a bundle");
-    let (gvisor, envelope) = (Gvisor::find(), envelope());
+    let (gvisor, pooled, envelope) = (Gvisor::find(), Gvisor::pooled(), envelope());
     let mut times: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
     let mut memory = Vec::new();
     for round in 0..ROUNDS {
@@ -54,6 +55,15 @@ fn main() {
             times.entry("further").or_default().push(whole);
         }
         memory.push(pss_kib(&id));
+        drop(instance);
+        gvisor.reap(&id).expect("nothing left");
+        let id = TaskId::new(round + 1001, u64::from(std::process::id()));
+        let mut plan = pooled.plan(&envelope, &placement(state.path(), id.clone())).expect("a plan");
+        plan.begin();
+        let start = Instant::now();
+        let mut instance = plan.launch().expect("a sandbox");
+        let (first, _) = one(instance.as_mut(), start);
+        times.entry("parked").or_default().push(first);
         drop(instance);
         gvisor.reap(&id).expect("nothing left");
         let (first, whole) = plain(state.path(), round);

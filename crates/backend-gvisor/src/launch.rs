@@ -7,7 +7,7 @@
 use crate::bundle::{self, FILTER, GUESTD};
 use crate::machine::Sandbox;
 use crate::plan::GvisorPlan;
-use fumehood_backend::{Instance, LaunchError};
+use fumehood_backend::LaunchError;
 use fumehood_backend_native::cgroup::{self, Cgroup};
 use fumehood_backend_native::gateway::{self, Laid, Plumbing, Stack};
 use fumehood_backend_native::identity::Identity;
@@ -25,9 +25,11 @@ use fumehood_sys::launch::{
     self, Attributes, Beside, Command, Namespaces, Op, Program, Root as NewRoot, SpawnError,
 };
 use fumehood_sys::{process, socket};
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Below this the launcher places the streams.
@@ -124,11 +126,10 @@ fn begin_root(
     program.push("take a mount namespace", Op::MountNamespace);
     program.push("make the mounts private", Op::MountsPrivate);
     program.extend(RootBuilder::new(&plan.envelope, &plan.placement, guest).build(sources));
-    let guestd =
-        Op::WriteFile { path: c_string(GUESTD), content: image::BYTES.to_vec(), mode: 0o555, owner: None };
+    let guestd = made(c_string(GUESTD), image::BYTES.to_vec(), 0o555);
     program.push("put guestd in", guestd);
     let filter = syscalls::filter_alone(plan.envelope.privilege().syscalls, SetId::of(&plan.envelope));
-    let filter = Op::WriteFile { path: c_string(FILTER), content: filter.bytes(), mode: 0o444, owner: None };
+    let filter = made(c_string(FILTER), filter.bytes(), 0o444);
     program.push("put the system call filter in", filter);
     program.extend(outer_root(plan, outer)?);
     program.push("keep the mount namespace", Op::KeepMounts);
@@ -170,15 +171,17 @@ fn outer_root(plan: &GvisorPlan, outer: &Identity) -> io::Result<Program> {
     step(guest);
     let program_file = c_path(&plan.runsc.path);
     step(Op::Bind { source: program_file, target: c_string("runsc"), attributes: READ_ONLY, idmap: None });
-    let content = bundle::config(&plan.envelope);
-    let path = c_string("bundle/config.json");
-    step(Op::WriteFile { path, content, mode: 0o444, owner: None });
+    step(made(c_string("bundle/config.json"), bundle::config(&plan.envelope), 0o444));
     Ok(program)
+}
+
+fn made(path: CString, content: Vec<u8>, mode: u32) -> Op {
+    Op::WriteFile { path, after: None, content: Arc::new(content), mode }
 }
 
 /// Builds every wall, starts gVisor, and waits until `guestd` answers from inside. What was made is removed if
 /// a step fails.
-pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<Box<dyn Instance>, LaunchError> {
+pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<GuestInstance<Sandbox>, LaunchError> {
     let around = plan.around();
     let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus);
     let cgroup = cgroup.map_err(|error| prepare("make the cgroup", &error))?;
@@ -191,7 +194,11 @@ pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<Box<dyn Instance
     launched
 }
 
-fn spawn(plan: &GvisorPlan, parts: Parts, cgroup: Option<Cgroup>) -> Result<Box<dyn Instance>, LaunchError> {
+fn spawn(
+    plan: &GvisorPlan,
+    parts: Parts,
+    cgroup: Option<Cgroup>,
+) -> Result<GuestInstance<Sandbox>, LaunchError> {
     let Parts { identities, users, plumbing, namespaces, root, inputs, handles, etc } = parts;
     let (ours, theirs) = handles;
     let Streams { theirs: streams, to, from, words } =
@@ -218,7 +225,7 @@ fn spawn(plan: &GvisorPlan, parts: Parts, cgroup: Option<Cgroup>) -> Result<Box<
         program.push("execute runsc", Op::BecomeProgram(command));
         Ok(laid)
     };
-    let fresh = Namespaces { user: false, mounts: false, quiet: false };
+    let fresh = Namespaces { pids: true, ..Namespaces::default() };
     let spawned = fill(&mut program).and_then(|laid| Ok((launch::spawn(&program, fresh, None)?, laid)));
     drop(program);
     let (spawned, Laid { sockets, maker }) = spawned.map_err(|error| explain(&error))?;
@@ -240,10 +247,10 @@ fn spawn(plan: &GvisorPlan, parts: Parts, cgroup: Option<Cgroup>) -> Result<Box<
 }
 
 /// Waits for `guestd`.
-fn greet(from: OwnedFd, to: OwnedFd, machine: Sandbox) -> Result<Box<dyn Instance>, LaunchError> {
+fn greet(from: OwnedFd, to: OwnedFd, machine: Sandbox) -> Result<GuestInstance<Sandbox>, LaunchError> {
     use fumehood_guest::instance::Machine as _;
     match GuestInstance::greet((from, to), Terms::default(), machine, PATIENCE) {
-        Ok(instance) => Ok(Box::new(instance)),
+        Ok(instance) => Ok(instance),
         Err((error, mut machine)) => {
             let why = if error.kind() == io::ErrorKind::TimedOut {
                 format!("nothing answered from inside in {} seconds", PATIENCE.as_secs())

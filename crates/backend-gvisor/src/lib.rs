@@ -37,6 +37,7 @@ use fumehood_model::level::Level;
 pub struct Gvisor {
     hierarchy: Hierarchy,
     host_cpus: u32,
+    pooled: bool,
 }
 
 // === impl Gvisor ===
@@ -45,7 +46,14 @@ impl Gvisor {
     /// Looks at what this host offers. Makes nothing.
     #[must_use]
     pub fn find() -> Self {
-        Self { hierarchy: Hierarchy::find(), host_cpus: fumehood_sys::host::processors() }
+        Self { hierarchy: Hierarchy::find(), host_cpus: fumehood_sys::host::processors(), pooled: false }
+    }
+
+    /// As [`Gvisor::find`], for who keeps a pool of plans that have begun: gVisor is started then, and the launch
+    /// hands it over. Who is killed leaves its cgroup, to be removed by its id.
+    #[must_use]
+    pub fn pooled() -> Self {
+        Self { pooled: true, ..Self::find() }
     }
 }
 

@@ -2,14 +2,20 @@
 
 use crate::Gvisor;
 use crate::launch::{self, Parts};
+use crate::machine::Sandbox;
 use crate::runsc::{Runsc, cannot};
 use fumehood_backend::{Instance, LaunchError, Placement, Plan};
-use fumehood_backend_native::cgroup::Hierarchy;
+use fumehood_backend_native::cgroup::{self, Hierarchy};
 use fumehood_backend_native::root::scratch_bytes;
 use fumehood_backend_native::{enforcement, gateway};
+use fumehood_guest::GuestInstance;
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength, Unenforceable};
 use fumehood_model::envelope::{Envelope, Resources};
 use fumehood_model::quantity;
+use std::time::Duration;
+
+/// How long one that is ended may take to be gone.
+const GONE_LIMIT: Duration = Duration::from_secs(5);
 
 /// What gVisor's own kernel, its gofer and `runsc` take beside what the guest may use.
 const OVERHEAD_BYTES: u64 = 128 << 20;
@@ -25,8 +31,18 @@ pub(crate) struct GvisorPlan {
     pub(crate) envelope: Envelope,
     pub(crate) placement: Placement,
     pub(crate) runsc: Runsc,
-    begun: Option<Parts>,
+    /// Whether everything is started when it begins.
+    pooled: bool,
+    begun: Option<Begun>,
     enforcement: Enforcement,
+}
+
+/// How far a plan that has begun came.
+#[derive(Debug)]
+enum Begun {
+    Prepared(Box<Parts>),
+    /// gVisor runs, with `guestd` waiting for a command.
+    Parked(Box<GuestInstance<Sandbox>>),
 }
 
 // === impl GvisorPlan ===
@@ -59,6 +75,7 @@ impl GvisorPlan {
             envelope: envelope.clone(),
             placement: placement.clone(),
             runsc,
+            pooled: gvisor.pooled,
             begun: None,
             enforcement,
         })
@@ -85,15 +102,50 @@ impl Plan for GvisorPlan {
 
     fn begin(&mut self) {
         // What can not be made here is tried again by the launch, which says why.
-        self.begun = Parts::prepare(self).ok();
+        self.begun = Parts::prepare(self).ok().and_then(|parts| {
+            // A file that goes in is recorded before it is read, so a sandbox with inputs is not started ahead.
+            if self.pooled && self.envelope.filesystem().inputs.is_empty() {
+                launch::launch(self, parts).ok().map(|instance| Begun::Parked(Box::new(instance)))
+            } else {
+                Some(Begun::Prepared(Box::new(parts)))
+            }
+        });
     }
 
     fn launch(mut self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
         let parts = match self.begun.take() {
-            Some(parts) => parts,
+            Some(Begun::Parked(mut instance)) => {
+                if instance.is_idle() {
+                    return Ok(instance);
+                }
+                // One that was ended while it waited is built again, as if nothing had begun.
+                self.abandon(*instance);
+                Parts::prepare(&self)?
+            }
+            Some(Begun::Prepared(parts)) => *parts,
             None => Parts::prepare(&self)?,
         };
-        launch::launch(&self, parts)
+        launch::launch(&self, parts).map(|instance| Box::new(instance) as Box<dyn Instance>)
+    }
+}
+
+impl GvisorPlan {
+    /// Ends a sandbox that nobody will use, and removes all of it.
+    fn abandon(&self, mut instance: GuestInstance<Sandbox>) {
+        instance.kill();
+        instance.wait_gone(GONE_LIMIT);
+        drop(instance);
+        // A folder that stays is found again by its name.
+        let _ = cgroup::remove(&self.hierarchy.folders(&self.placement.id));
+    }
+}
+
+impl Drop for GvisorPlan {
+    /// A plan that began and was never launched leaves nothing.
+    fn drop(&mut self) {
+        if let Some(Begun::Parked(instance)) = self.begun.take() {
+            self.abandon(*instance);
+        }
     }
 }
 

@@ -146,7 +146,8 @@ mod tests {
     fn what_is_missing_old_or_anybodys_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runsc");
-        let find = || Runsc::first(std::slice::from_ref(&path), folder.path());
+        let notes = tempfile::tempdir().unwrap();
+        let find = || Runsc::first(std::slice::from_ref(&path), notes.path());
         assert!(find().unwrap_err().why.contains("no `runsc`"));
         let program = |mode: u32, version: &str| {
             fs::write(&path, format!("#!/bin/sh\necho runsc version {version}\n")).unwrap();

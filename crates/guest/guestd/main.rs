@@ -31,6 +31,9 @@ compile_error!("`guestd` speaks to the kernel directly and knows only Linux on x
 
 extern crate alloc;
 
+#[path = "../wire/bytes.rs"]
+#[allow(dead_code, reason = "the host's half of the protocol")]
+mod bytes;
 #[path = "../../backend-native/init/call.rs"]
 #[allow(dead_code, reason = "of one source with `init`")]
 mod call;
@@ -60,6 +63,9 @@ mod machine;
 mod memory;
 mod meters;
 mod person;
+#[path = "../wire/report.rs"]
+#[allow(dead_code, reason = "the host's half of the protocol")]
+mod report;
 mod store;
 mod walk;
 #[path = "../../backend-native/init/wire.rs"]

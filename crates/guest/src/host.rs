@@ -3,22 +3,24 @@
 //! One descriptor ([`Host::events`]) is readable while anything can be done; [`Host::next_event`] does it.
 //! Nothing here waits.
 
+mod ends;
+mod strings;
+
 use crate::frame::{ERROR, How, OUTPUT, Person, Size};
 use crate::refused;
 use crate::session::{Said, Session, Start, Violation};
+use ends::{End, Ends, What, drop_end};
 use fumehood_backend::{Event, ExecError, GuestStdio, MOST_CALLS, WaitStatus};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::poll::{self, Interest, Watch};
 use fumehood_sys::process;
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use strings::strings;
 
 /// Read from the guest before anything else is done.
 const READ_BYTES: usize = 64 * 1024;
@@ -75,34 +77,6 @@ enum State {
     /// It is gone, and that is still to be said.
     Leaving(Option<Violation>),
     Gone,
-}
-
-/// What belongs to one channel here.
-#[derive(Debug, Default)]
-struct Ends {
-    what: What,
-    input: Option<End>,
-    outputs: [Option<End>; 2],
-    /// The caller's end, until the guest has answered.
-    theirs: Option<OwnedFd>,
-    /// Its end was said.
-    ended: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum What {
-    #[default]
-    Command,
-    Tunnel,
-}
-
-/// One descriptor, as it is watched.
-#[derive(Debug)]
-struct End {
-    file: File,
-    key: u64,
-    socket: bool,
-    watched: Option<Interest>,
 }
 
 // === impl Host ===
@@ -520,140 +494,4 @@ impl Host {
             ends.drop_all(&self.watch);
         }
     }
-}
-
-// === impl Ends ===
-
-impl Ends {
-    /// Writes what came, as far as it is taken.
-    fn push_outputs(&mut self, channel: u32, session: &mut Session, watch: &Watch) {
-        for (place, stream) in [OUTPUT, ERROR].into_iter().enumerate() {
-            let Some(slot) = self.outputs.get_mut(place) else { continue };
-            while let Some(end) = slot {
-                let bytes = session.output(channel, stream);
-                if bytes.is_empty() {
-                    break;
-                }
-                match end.file.write(bytes) {
-                    Ok(count) => session.took(channel, stream, count),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(_) => {
-                        drop_end(watch, slot);
-                        match self.what {
-                            What::Command => session.close(channel, stream),
-                            What::Tunnel => session.release(channel),
-                        }
-                    }
-                }
-            }
-            if session.is_over(channel, stream)
-                && let Some(end) = slot
-            {
-                end.shut_down();
-                drop_end(watch, slot);
-            }
-        }
-    }
-
-    /// Reads what may be sent inward.
-    fn pull_input(&mut self, channel: u32, session: &mut Session, watch: &Watch) {
-        let mut buffer = [0; crate::frame::PAYLOAD_BYTES];
-        while let Some(end) = &mut self.input {
-            // A terminal or a connection that the guest has not answered for carries nothing yet.
-            if self.theirs.is_some() {
-                return;
-            }
-            let Some(most) = session.may_send(channel) else { return drop_end(watch, &mut self.input) };
-            let Some(room) = buffer.get_mut(..most).filter(|room| !room.is_empty()) else { return };
-            match end.file.read(room) {
-                Ok(0) => {
-                    drop_end(watch, &mut self.input);
-                    session.end_input(channel);
-                }
-                Ok(count) => session.input(channel, room.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => {
-                    drop_end(watch, &mut self.input);
-                    match self.what {
-                        What::Command => session.end_input(channel),
-                        What::Tunnel => session.release(channel),
-                    }
-                }
-            }
-        }
-    }
-
-    fn drop_all(&mut self, watch: &Watch) {
-        let [output, error] = &mut self.outputs;
-        for slot in [&mut self.input, output, error] {
-            drop_end(watch, slot);
-        }
-    }
-}
-
-fn drop_end(watch: &Watch, slot: &mut Option<End>) {
-    if let Some(mut end) = slot.take() {
-        end.watch(watch, None);
-    }
-}
-
-// === impl End ===
-
-impl End {
-    fn watch(&mut self, watch: &Watch, wanted: Option<Interest>) {
-        let file = self.file.as_fd();
-        let done = match (self.watched, wanted) {
-            (None, Some(interest)) => watch.add(file, self.key, interest),
-            (Some(_), None) => watch.remove(file),
-            (Some(before), Some(now)) if before != now => watch.change(file, self.key, now),
-            (Some(_), Some(_)) | (None, None) => Ok(()),
-        };
-        // What can not be watched (a file that is always ready) is tried at each turn instead.
-        self.watched = done.map_or(None, |()| wanted);
-    }
-
-    /// Tells the other side of a connection that no more comes.
-    fn shut_down(&self) {
-        if self.socket
-            && let Ok(second) = self.file.as_fd().try_clone_to_owned()
-        {
-            let _ = UnixStream::from(second).shutdown(Shutdown::Write);
-        }
-    }
-}
-
-/// The strings of a request in one piece: how many arguments, how many variables, and all of them.
-fn strings(request: &ExecRequest) -> Result<(u32, u32, Vec<u8>), ExecError> {
-    if request.argv.first().is_none_or(|command| command.is_empty()) {
-        return Err(ExecError::NotFound);
-    }
-    let mut block = Vec::new();
-    put(&mut block, &[request.cwd.as_os_str()])?;
-    for argument in &request.argv {
-        put(&mut block, &[argument])?;
-    }
-    for (name, value) in &request.env {
-        put(&mut block, &[name, OsStr::new("="), value])?;
-    }
-    let count = |length| u32::try_from(length).map_err(|_| refused::TOO_LARGE);
-    Ok((count(request.argv.len())?, count(request.env.len())?, block))
-}
-
-/// Appends one string and its end mark.
-fn put(block: &mut Vec<u8>, parts: &[&OsStr]) -> Result<(), ExecError> {
-    let limit = usize::try_from(crate::frame::BLOCK_BYTES).unwrap_or(usize::MAX);
-    for part in parts {
-        let bytes = part.as_bytes();
-        if bytes.contains(&0) {
-            return Err(ExecError::NotExecutable(ErrorKind::InvalidInput));
-        }
-        if block.len() + bytes.len() >= limit {
-            return Err(refused::TOO_LARGE);
-        }
-        block.extend_from_slice(bytes);
-    }
-    block.push(0);
-    Ok(())
 }

@@ -74,6 +74,12 @@ impl<M: Machine> GuestInstance<M> {
         Ok(Self { host, machine, exec: None })
     }
 
+    /// Whether the guest lives and waits for its first command.
+    pub fn is_idle(&mut self) -> bool {
+        self.host.pump();
+        self.exec.is_none() && self.host.is_live()
+    }
+
     /// The stream, for what an instance is not asked for: files, questions, more commands.
     pub fn host(&mut self) -> &mut Host {
         &mut self.host

@@ -9,6 +9,8 @@
 //! of the channels that were opened from outside.
 //! **Invariant:** what is not of the protocol, or comes when it may not, ends the guest, with a cause.
 
+#[path = "../wire/bytes.rs"]
+mod bytes;
 #[path = "../wire/entry.rs"]
 pub mod entry;
 #[path = "../wire/frame.rs"]
@@ -17,6 +19,8 @@ pub mod host;
 pub mod image;
 pub mod instance;
 mod refused;
+#[path = "../wire/report.rs"]
+mod report;
 pub mod session;
 
 pub use instance::GuestInstance;

@@ -22,6 +22,11 @@
 //! **Invariant:** parsing is total. Any bytes give a frame or nothing; a frame that was accepted is the only
 //! spelling of its meaning, so print after parse is the identity.
 
+pub use super::bytes::Sink;
+pub use super::report::{Ended, How, Metered, Report, Stage};
+
+use super::bytes::{Reader, Writer, credit, frame, hello, kind};
+
 /// Of this protocol. Both programs come from one build, so this differs only where something is very wrong:
 /// a snapshot of another build, or a guest that is no `guestd`.
 pub const VERSION: u16 = 1;
@@ -50,7 +55,7 @@ pub const OUTPUT: u8 = 1;
 /// A command's standard error.
 pub const ERROR: u8 = 2;
 
-const MAGIC: [u8; 8] = *b"fumehood";
+pub(crate) const MAGIC: [u8; 8] = *b"fumehood";
 
 /// The fixed part of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,129 +200,6 @@ pub struct Credit {
     pub bytes: u32,
 }
 
-/// From the guest to the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report<'a> {
-    Hello {
-        nonce: u64,
-    },
-    /// The command's `execve` is done. `pid` is as seen inside.
-    Started {
-        channel: u32,
-        pid: u32,
-    },
-    NotStarted {
-        channel: u32,
-        stage: Stage,
-        errno: u32,
-    },
-    /// The command ended. What it wrote may still be on the way: each stream has an end of its own.
-    Ended {
-        channel: u32,
-        ended: Ended,
-    },
-    Data {
-        channel: u32,
-        stream: u8,
-        bytes: &'a [u8],
-    },
-    End {
-        channel: u32,
-        stream: u8,
-    },
-    Credit(Credit),
-    /// Nobody reads the input any more.
-    Close {
-        channel: u32,
-    },
-    Dialled {
-        channel: u32,
-    },
-    /// What was asked for is done, and the channel is closed.
-    Done {
-        channel: u32,
-    },
-    /// It could not be done, and the channel is closed.
-    Failed {
-        channel: u32,
-        errno: u32,
-    },
-    Metered {
-        channel: u32,
-        meters: Metered,
-    },
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    pub how: How,
-    /// Processes that had outlived it, and were ended.
-    pub leftovers: u32,
-    /// Processor time of everything that was waited for.
-    pub cpu_ms: u32,
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    Exited(u8),
-    Signalled(u8),
-}
-
-/// The step at which a command failed to start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    FindCommand,
-    Execute,
-    WorkingDirectory,
-    Spawn,
-    Terminal,
-}
-
-/// What the guest has used, as its own kernel counts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Metered {
-    pub memory_bytes: u64,
-    pub cpu_ms: u64,
-    /// Times the guest's kernel ended a process for memory.
-    pub oom_kills: u64,
-    pub processes: u64,
-}
-
-/// Where a frame is written.
-pub trait Sink {
-    /// Takes all of `bytes`.
-    fn put(&mut self, bytes: &[u8]);
-}
-
-mod kind {
-    pub(super) const HELLO: u8 = 1;
-    pub(super) const EXEC: u8 = 2;
-    pub(super) const BLOCK: u8 = 3;
-    pub(super) const DATA: u8 = 4;
-    pub(super) const END: u8 = 5;
-    pub(super) const CREDIT: u8 = 6;
-    pub(super) const CLOSE: u8 = 7;
-    pub(super) const SIGNAL: u8 = 8;
-    pub(super) const RESIZE: u8 = 9;
-    pub(super) const DIAL: u8 = 10;
-    pub(super) const PUT: u8 = 11;
-    pub(super) const GET: u8 = 12;
-    pub(super) const PREPARE: u8 = 13;
-    pub(super) const THAW: u8 = 14;
-    pub(super) const METERS: u8 = 15;
-    pub(super) const RELEASE: u8 = 16;
-    pub(super) const KILL_ALL: u8 = 17;
-    pub(super) const STARTED: u8 = 32;
-    pub(super) const NOT_STARTED: u8 = 33;
-    pub(super) const ENDED: u8 = 34;
-    pub(super) const DIALLED: u8 = 35;
-    pub(super) const DONE: u8 = 36;
-    pub(super) const FAILED: u8 = 37;
-    pub(super) const METERED: u8 = 38;
-}
-
 const FLAG_TERMINAL: u8 = 1;
 const FLAG_ONCE: u8 = 2;
 const FLAG_PERSON: u8 = 4;
@@ -338,20 +220,11 @@ impl Header {
         Some(Self { length, kind, stream, channel: reader.u32()? })
     }
 
-    fn print(&self, out: &mut impl Sink) {
+    pub(crate) fn print(&self, out: &mut impl Sink) {
         out.put(&self.length.to_le_bytes());
         out.put(&[self.kind, self.stream, 0, 0]);
         out.put(&self.channel.to_le_bytes());
     }
-}
-
-/// Writes a header and the parts of its payload.
-fn frame(out: &mut impl Sink, (kind, stream, channel): (u8, u8, u32), parts: &[&[u8]]) {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    // A payload that can not be counted is printed as one that no parser accepts.
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
-    Header { length, kind, stream, channel }.print(out);
-    parts.iter().for_each(|part| out.put(part));
 }
 
 // === impl Request ===
@@ -431,15 +304,6 @@ impl<'a> Request<'a> {
             Self::KillAll => frame(out, plain(kind::KILL_ALL, 0), &[]),
         }
     }
-}
-
-fn hello(reader: &mut Reader<'_>) -> Option<u64> {
-    (*reader.take::<8>()? == MAGIC && reader.u16()? == VERSION).then_some(())?;
-    reader.u64()
-}
-
-fn credit(reader: &mut Reader<'_>) -> Option<u32> {
-    reader.u32().filter(|bytes| (1..=WINDOW_BYTES).contains(bytes))
 }
 
 fn signal(reader: &mut Reader<'_>) -> Option<u8> {
@@ -576,196 +440,6 @@ impl Tree {
         match self {
             Self::Whole => 0,
             Self::Changes => 1,
-        }
-    }
-}
-
-// === impl Report ===
-
-impl<'a> Report<'a> {
-    /// Which kind of frame [`Report::Data`] is, for who writes a payload in place.
-    pub const DATA_KIND: u8 = kind::DATA;
-
-    /// Reads the frame of a header and its whole payload.
-    #[must_use]
-    pub fn parse(header: &Header, payload: &'a [u8]) -> Option<Self> {
-        let Header { kind, stream, channel, .. } = *header;
-        let mut reader = Reader(payload);
-        let report = match kind {
-            kind::HELLO if channel == 0 => Self::Hello { nonce: hello(&mut reader)? },
-            _ if channel == 0 => return None,
-            kind::STARTED => Self::Started { channel, pid: reader.u32()? },
-            kind::NOT_STARTED => {
-                Self::NotStarted { channel, stage: Stage::parse(reader.u8()?)?, errno: reader.u32()? }
-            }
-            kind::ENDED => Self::Ended { channel, ended: Ended::parse(&mut reader)? },
-            kind::DATA => Self::Data { channel, stream, bytes: reader.some()? },
-            kind::END => Self::End { channel, stream },
-            kind::CREDIT => Self::Credit(Credit { channel, stream, bytes: credit(&mut reader)? }),
-            kind::CLOSE => Self::Close { channel },
-            kind::DIALLED => Self::Dialled { channel },
-            kind::DONE => Self::Done { channel },
-            kind::FAILED => Self::Failed { channel, errno: reader.u32()? },
-            kind::METERED => Self::Metered { channel, meters: Metered::parse(&mut reader)? },
-            _ => return None,
-        };
-        let outward = matches!(report, Self::Data { .. } | Self::End { .. });
-        (reader.0.is_empty() && outward == (stream != INPUT)).then_some(report)
-    }
-
-    /// Writes the whole frame.
-    pub fn print(&self, out: &mut impl Sink) {
-        let plain = |kind, channel| (kind, INPUT, channel);
-        match *self {
-            Self::Hello { nonce } => {
-                frame(out, plain(kind::HELLO, 0), &[&MAGIC, &VERSION.to_le_bytes(), &nonce.to_le_bytes()]);
-            }
-            Self::Started { channel, pid } => {
-                frame(out, plain(kind::STARTED, channel), &[&pid.to_le_bytes()]);
-            }
-            Self::NotStarted { channel, stage, errno } => {
-                frame(out, plain(kind::NOT_STARTED, channel), &[&[stage.number()], &errno.to_le_bytes()]);
-            }
-            Self::Ended { channel, ended } => {
-                let (how, value) = ended.how.numbers();
-                let (leftovers, cpu_ms) = (ended.leftovers.to_le_bytes(), ended.cpu_ms.to_le_bytes());
-                frame(out, plain(kind::ENDED, channel), &[&[how, value], &leftovers, &cpu_ms]);
-            }
-            Self::Data { channel, stream, bytes } => frame(out, (kind::DATA, stream, channel), &[bytes]),
-            Self::End { channel, stream } => frame(out, (kind::END, stream, channel), &[]),
-            Self::Credit(Credit { channel, stream, bytes }) => {
-                frame(out, (kind::CREDIT, stream, channel), &[&bytes.to_le_bytes()]);
-            }
-            Self::Close { channel } => frame(out, plain(kind::CLOSE, channel), &[]),
-            Self::Dialled { channel } => frame(out, plain(kind::DIALLED, channel), &[]),
-            Self::Done { channel } => frame(out, plain(kind::DONE, channel), &[]),
-            Self::Failed { channel, errno } => {
-                frame(out, plain(kind::FAILED, channel), &[&errno.to_le_bytes()]);
-            }
-            Self::Metered { channel, meters } => {
-                let Metered { memory_bytes, cpu_ms, oom_kills, processes } = meters;
-                let numbers = [memory_bytes, cpu_ms, oom_kills, processes].map(u64::to_le_bytes);
-                let parts = numbers.each_ref().map(|number| number.as_slice());
-                frame(out, plain(kind::METERED, channel), &parts);
-            }
-        }
-    }
-}
-
-// === impl Ended ===
-
-impl Ended {
-    fn parse(reader: &mut Reader<'_>) -> Option<Self> {
-        let how = match (reader.u8()?, reader.u8()?) {
-            (0, code) => How::Exited(code),
-            (1, signal @ 1..=127) => How::Signalled(signal),
-            _ => return None,
-        };
-        Some(Self { how, leftovers: reader.u32()?, cpu_ms: reader.u32()? })
-    }
-}
-
-// === impl How ===
-
-impl How {
-    const fn numbers(self) -> (u8, u8) {
-        match self {
-            Self::Exited(code) => (0, code),
-            Self::Signalled(signal) => (1, signal),
-        }
-    }
-}
-
-// === impl Stage ===
-
-impl Stage {
-    const fn number(self) -> u8 {
-        match self {
-            Self::FindCommand => 1,
-            Self::Execute => 2,
-            Self::WorkingDirectory => 3,
-            Self::Spawn => 4,
-            Self::Terminal => 5,
-        }
-    }
-
-    const fn parse(number: u8) -> Option<Self> {
-        match number {
-            1 => Some(Self::FindCommand),
-            2 => Some(Self::Execute),
-            3 => Some(Self::WorkingDirectory),
-            4 => Some(Self::Spawn),
-            5 => Some(Self::Terminal),
-            _ => None,
-        }
-    }
-}
-
-// === impl Metered ===
-
-impl Metered {
-    fn parse(reader: &mut Reader<'_>) -> Option<Self> {
-        Some(Self {
-            memory_bytes: reader.u64()?,
-            cpu_ms: reader.u64()?,
-            oom_kills: reader.u64()?,
-            processes: reader.u64()?,
-        })
-    }
-}
-
-/// Takes little-endian numbers off the front.
-struct Reader<'a>(&'a [u8]);
-
-// === impl Reader ===
-
-impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take().map(|bytes| u8::from_le_bytes(*bytes))
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(|bytes| u16::from_le_bytes(*bytes))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(|bytes| u32::from_le_bytes(*bytes))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(|bytes| u64::from_le_bytes(*bytes))
-    }
-
-    /// All that is left.
-    fn rest(&mut self) -> &'a [u8] {
-        core::mem::take(&mut self.0)
-    }
-
-    /// All that is left, if it is anything.
-    fn some(&mut self) -> Option<&'a [u8]> {
-        let rest = self.rest();
-        (!rest.is_empty()).then_some(rest)
-    }
-}
-
-/// Puts bytes at the front of what is left.
-struct Writer<'a>(&'a mut [u8]);
-
-// === impl Writer ===
-
-impl Writer<'_> {
-    /// The arrays are as large as what is put into them; a field that did not fit is left zero.
-    fn put(&mut self, bytes: &[u8]) {
-        let rest = core::mem::take(&mut self.0);
-        if let Some((room, rest)) = rest.split_at_mut_checked(bytes.len()) {
-            room.copy_from_slice(bytes);
-            self.0 = rest;
         }
     }
 }
