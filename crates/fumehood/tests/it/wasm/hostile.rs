@@ -109,7 +109,7 @@ fn nothing_outside_of_its_folders_is_opened(lab: &Lab) {
         assert_eq!(run(lab, &flags, &[&tool, word]).out(), answer, "{word}");
     }
     // There is no descriptor but those that were given.
-    for fd in 6..=9 {
+    for fd in 7..=9 {
         assert_eq!(run(lab, &flags, &[&tool, &format!("r{fd}etc")]).out(), "08\n", "{fd}");
     }
 }
