@@ -1,7 +1,7 @@
 //! A live engine: a sandbox of the container level whose command is always the engine.
 
 use crate::cache::Entry;
-use crate::words::{BROKEN, ENGINE_AT, Order, Run};
+use crate::words::{BROKEN, ENGINE_AT, Order, Run, STARVED};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters, WaitStatus};
 use fumehood_model::exec::ExecRequest;
@@ -37,6 +37,9 @@ impl Instance for WasmInstance {
             // Whatever was wrong with the code: the next run makes it again.
             self.entry.forget();
             return Some(Event::NotStarted(ExecError::NotExecutable(io::ErrorKind::InvalidData)));
+        }
+        if let Event::Ended { status: WaitStatus::Signalled(STARVED), .. } = event {
+            return Some(Event::NotStarted(ExecError::Exhausted));
         }
         Some(event)
     }

@@ -21,6 +21,8 @@ const RUN: &str = "run";
 /// The signal by which the engine ends itself when it could not start the module. No module can send one, and no
 /// keeper sends this one.
 pub(crate) const BROKEN: u8 = 12;
+/// The same, where it is memory that the engine did not get.
+pub(crate) const STARVED: u8 = 10;
 
 /// The longest answer that is read, and the longest text of it that is told.
 pub(crate) const ANSWER_BYTES: usize = 4096;

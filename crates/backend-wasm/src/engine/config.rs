@@ -10,9 +10,10 @@ use wasmtime::{
 const STACK_BYTES: usize = 2 << 20;
 /// What a memory may grow to at most, whatever the envelope allows.
 const MEMORY_BYTES: usize = 4 << 30;
-const TABLE_ELEMENTS: usize = 1 << 20;
+/// The pool of tables counts as data of the process, used or not.
+const TABLE_ELEMENTS: usize = 1 << 17;
 const MEMORIES: u32 = 4;
-const TABLES: u32 = 16;
+const TABLES: u32 = 8;
 
 /// An engine for modules that run one at a time, in a process that holds nothing else.
 pub(super) fn engine() -> Result<Engine> {

@@ -18,11 +18,16 @@ pub(super) fn of(outcome: wasmtime::Result<()>) -> ExitCode {
         return ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX));
     }
     let Some(trap) = error.downcast_ref::<Trap>() else {
-        say(&format!("the module could not be started: {}", shown(&format!("{error:#}"))));
-        return broken();
+        return starved(&error);
     };
     say(&format!("the module trapped: {}{}", named(*trap), place(&error)));
     die(signal(*trap))
+}
+
+/// There is no room for the module: told by another.
+pub(super) fn starved(error: &Error) -> ExitCode {
+    say(&format!("the module could not be started: {}", shown(&format!("{error:#}"))));
+    die(Signal::USR1)
 }
 
 /// The module was not started: told by a signal that nothing else sends.

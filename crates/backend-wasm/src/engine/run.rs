@@ -14,7 +14,10 @@ use wasmtime::Store;
 
 pub(super) fn run(order: Run) -> Result<ExitCode, String> {
     let told = |error: wasmtime::Error| format!("start the engine: {error:#}");
-    let engine = config::engine().map_err(told)?;
+    let engine = match config::engine() {
+        Ok(engine) => engine,
+        Err(error) => return Ok(end::starved(&error)),
+    };
     let file = File::open(ARTIFACT_AT).map_err(|error| format!("open the compiled module: {error}"))?;
     let module = artifact::open(&engine, file, &order.digest)?;
     let linker = config::linker(&engine).map_err(told)?;

@@ -173,7 +173,8 @@ pub(super) fn renumber(call: &mut Call<'_>, fd: u32, onto: u32) -> Result<(), Er
     call.host.table.renumber(fd, onto)
 }
 
-pub(super) fn seek(call: &mut Call<'_>, fd: u32, by: i64, whence: u32, to: u32) -> Result<(), Errno> {
+pub(super) fn seek(call: &mut Call<'_>, fd: u32, by: u64, whence: u32, to: u32) -> Result<(), Errno> {
+    let by = by.cast_signed();
     let place = match whence {
         0 => SeekFrom::Start(u64::try_from(by).map_err(|_| Errno::INVAL)?),
         1 => SeekFrom::Current(by),

@@ -136,7 +136,7 @@ fn add_files(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         fd_read(fd: i32 => u32, list: i32 => u32, count: i32 => u32, to: i32 => u32) = files::read;
         fd_readdir(fd: i32 => u32, at: i32 => u32, length: i32 => u32, cookie: i64 => u64, to: i32 => u32) = listing::read;
         fd_renumber(fd: i32 => u32, onto: i32 => u32) = files::renumber;
-        fd_seek(fd: i32 => u32, by: i64 => i64, whence: i32 => u32, to: i32 => u32) = files::seek;
+        fd_seek(fd: i32 => u32, by: i64 => u64, whence: i32 => u32, to: i32 => u32) = files::seek;
         fd_sync(fd: i32 => u32) = files::sync;
         fd_tell(fd: i32 => u32, to: i32 => u32) = files::tell;
         fd_write(fd: i32 => u32, list: i32 => u32, count: i32 => u32, to: i32 => u32) = files::write;

@@ -32,11 +32,11 @@ fn files_go_in_and_come_out(lab: &Lab) {
     lab.file("data.txt", "forty-two");
     let ran = run(lab, &["-q", "--in", "data.txt"], &[&tool, "r3data.txt"]);
     assert_eq!(ran.out(), "00\nforty-two", "{}", ran.told());
-    // The fourth descriptor is the first folder by name.
+    // The fourth descriptor is the first folder by name, and HOME comes before `/out`.
     let ran = run(lab, &["-q", "--in", "data.txt:/data/x"], &[&tool, "r4x"]);
     assert_eq!(ran.out(), "00\nforty-two", "{}", ran.told());
     let out = lab.folder("results");
-    let ran = run(lab, &["-q", "--out", "results"], &[&tool, "w4made.txt"]);
+    let ran = run(lab, &["-q", "--out", "results"], &[&tool, "w5made.txt"]);
     assert_eq!((ran.code(), ran.out()), (0, "00\n".to_owned()), "{}", ran.told());
     assert_eq!(std::fs::read_to_string(out.join("made.txt")).unwrap(), "made");
 }
