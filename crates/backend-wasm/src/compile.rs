@@ -91,7 +91,9 @@ fn hear(instance: &mut dyn Instance, module: &[u8], draft: &mut Draft) -> Result
         while let Some(event) = instance.next_event() {
             match event {
                 Event::Ended { status, .. } => heard.status = Some(status),
-                Event::Gone => heard.status = heard.status.or(Some(WaitStatus::Signalled(SIGKILL))),
+                Event::Gone | Event::Lost { .. } => {
+                    heard.status = heard.status.or(Some(WaitStatus::Signalled(SIGKILL)))
+                }
                 Event::NotStarted(error) => return Err(Broken::Io(io::Error::other(error))),
                 Event::Started | Event::Terminal(_) | Event::Dialled { .. } | Event::Denied { .. } => {}
             }

@@ -185,6 +185,7 @@ fn compile_envelope(run: &Envelope, memory_bytes: u64) -> Result<Envelope, Launc
         timeout: Some(Duration::from_secs(300)),
         output_bytes: 1 << 20,
         presets: BTreeMap::new(),
+        images: BTreeMap::new(),
     };
     Envelope::check(&spec, &defaults).map_err(|flaws| LaunchError {
         step: "compile the module".to_owned(),
@@ -197,6 +198,7 @@ fn compile_placement(run: &Placement) -> Placement {
     Placement {
         id: run.id.clone(),
         shared: run.shared.clone(),
+        scratch: run.scratch.clone(),
         layer: None,
         home: None,
         home_at: Path::new("/home/user").to_path_buf(),

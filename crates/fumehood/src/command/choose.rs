@@ -117,14 +117,9 @@ fn explain(args: &Args, question: &Question, choice: &Choice) {
         )),
         None => {
             let floor = question.floor.unwrap_or(Level::Wasm);
-            // A command is no module, so that level is no way for it.
-            let built = backends::LEVELS.iter().filter(|level| **level >= floor && **level != Level::Wasm);
-            let built: Vec<String> = built.map(|level| format!("`{level}`")).collect();
-            let weaker = if built.is_empty() {
-                String::new()
-            } else {
-                format!(", and names {} as the weaker way", built.join(", "))
-            };
+            let weaker = backends::LEVELS.iter().filter(|level| **level >= floor).max();
+            let weaker =
+                weaker.map_or_else(String::new, |built| format!(", and names `{built}` as the weaker way"));
             screen::say(&format!(
                 "this version does not have `{level}` here: `fumehood run` refuses{weaker}"
             ));

@@ -87,8 +87,6 @@ fn messages_about_arguments() {
         &["run", "--level", "docker", "true"],
         &["run", "--trust", "none", "true"],
         &["run", "--user", "ann", "true"],
-        &["run", "--level", "wasm", "true"],
-        &["run", "--level", "process", "true"],
         &["run", "--trust", "low", "--blast", "high", "true"],
         &["run", "--mem", "0", "true"],
         &["run", "--mem", "-5", "--cpus", "no", "--pids", "0", "--timeout", "1y", "true"],
