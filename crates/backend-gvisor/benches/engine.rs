@@ -159,6 +159,7 @@ fn envelope() -> Envelope {
         timeout: Some(Duration::from_secs(60)),
         output_bytes: 1 << 20,
         presets: BTreeMap::new(),
+        images: BTreeMap::new(),
     };
     Envelope::check(&EnvelopeSpec::default(), &defaults).expect("the empty envelope")
 }
@@ -167,6 +168,7 @@ fn placement(shared: &Path, id: TaskId) -> Placement {
     Placement {
         id,
         shared: shared.to_owned(),
+        scratch: PathBuf::from("/nonexistent"),
         layer: None,
         home: None,
         home_at: PathBuf::from("/home/user"),

@@ -289,6 +289,8 @@ fn identity() {
     attempt("setuid-root", || plain(117, &[0, 0, 0]));
     attempt("setgid-root", || plain(119, &[0, 0, 0]));
     attempt("setgroups", || plain(116, &[0, 0]));
+    // PR_CAPBSET_DROP: who may give up a capability for its children has one to do it with.
+    attempt("bounding-set", || plain(157, &[24, 0]));
 }
 
 fn own_network() {
@@ -328,7 +330,13 @@ fn administration() {
         let mut handle = [8_u32, 1, 2, 0];
         sys(304, [CWD.into(), (&mut handle).into(), 0.into()])
     });
-    attempt("sethostname", || sys(170, [(&mut [0_u8; 8]).into(), 9999.into()]));
+    attempt("sethostname", || {
+        // To what it is.
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let mut name = name.trim().as_bytes().to_vec();
+        let length = i64::try_from(name.len()).unwrap_or(0);
+        sys(170, [name.as_mut_slice().into(), length.into()])
+    });
 }
 
 fn release_agent() {

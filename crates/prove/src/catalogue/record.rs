@@ -148,12 +148,17 @@ fn torn(bench: &Bench, side: Side) -> io::Result<Finding> {
     if !second.told.ended {
         return Ok(Finding::Unclear(second.outcome()));
     }
-    let tasks = fumehood_audit::list(&records).map_err(io::Error::other)?;
-    let lost = tasks.first().is_some_and(|task| match side {
-        Side::Walled => task.life == fumehood_audit::Life::Lost || task.cause.as_deref() == Some("lost"),
-        // All that a log without an index could say: that it began.
-        Side::Open => task.argv.is_empty(),
-    });
-    let whole = whole(&state)?;
-    Ok(Finding::through_if(!lost || !whole, "a run that was killed is not told as lost"))
+    let told = || -> io::Result<bool> {
+        let tasks = fumehood_audit::list(&records).map_err(io::Error::other)?;
+        let lost = tasks.first().is_some_and(|task| match side {
+            Side::Walled => task.life == fumehood_audit::Life::Lost || task.cause.as_deref() == Some("lost"),
+            // All that a log without an index could say: that it began.
+            Side::Open => task.argv.is_empty(),
+        });
+        Ok(lost && whole(&state)?)
+    };
+    // The reaper of the first may still be writing that it was lost.
+    let patience = std::time::Duration::from_secs(if side == Side::Walled { 10 } else { 0 });
+    let told = crate::bench::poll(patience, || told().unwrap_or(false));
+    Ok(Finding::through_if(!told, "a run that was killed is not told as lost"))
 }
