@@ -107,11 +107,13 @@ impl Reference {
         &self.version
     }
 
-    /// As people type it: without what is left out by default, but for the tag.
+    /// As people type it: without what is left out by default, but for the tag, where that reads back as the same.
     pub fn short(&self) -> String {
         let whole = self.to_string();
         let without_host = whole.strip_prefix("docker.io/").unwrap_or(&whole);
-        without_host.strip_prefix(DEFAULT_FOLDER).unwrap_or(without_host).to_owned()
+        let shortest = without_host.strip_prefix(DEFAULT_FOLDER).unwrap_or(without_host);
+        let same = |text: &&str| Self::parse(text).as_ref() == Ok(self);
+        [shortest, without_host].into_iter().find(same).unwrap_or(&whole).to_owned()
     }
 }
 
@@ -257,6 +259,9 @@ mod tests {
         let short = |text: &str| Reference::parse(text).unwrap().short();
         assert_eq!(short("python"), "python:latest");
         assert_eq!(short("team/x:1"), "team/x:1");
+        // What would be read as something else stays.
+        assert_eq!(short("docker.io/library/a/b"), "library/a/b:latest");
+        assert_eq!(short("docker.io/localhost/x"), "docker.io/localhost/x:latest");
         assert_eq!(short("localhost:5000/x"), "localhost:5000/x:latest");
     }
 }
