@@ -105,7 +105,7 @@ fn prepare(args: &EvalArguments) -> Result<RunArguments, Refusal> {
             "add `--lang js` or `--lang python`",
         ));
     };
-    let Interpreter { path, module, name, eval, .. } = interpreters::find(lang, &tasks::state()?)?;
+    let Interpreter { path, module, name, eval } = interpreters::find(lang, &tasks::state()?)?;
     let mut inputs = args.inputs.clone();
     let mut command = vec![OsString::from(name)];
     let mut words = args.words.iter();

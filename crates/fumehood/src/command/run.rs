@@ -31,7 +31,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
 /// As [`main`], for a run that another command asks for.
 #[cfg(feature = "wasm")]
 pub(super) fn with(json: bool, arguments: impl FnOnce() -> Result<RunArguments, Refusal>) -> ExitCode {
-    let early = Early::start();
+    let early = Early::start(&[]);
     let outcome = arguments().and_then(|args| attempt(&args, early));
     outcome.unwrap_or_else(|refusal| refused(&refusal, json))
 }
