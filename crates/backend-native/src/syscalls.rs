@@ -4,8 +4,10 @@
 //! known call that is refused is put to the keeper, which counts it and answers `EPERM`; each exception
 //! below says why.
 
+mod alone;
 mod shared;
 
+pub use alone::filter_alone;
 pub(crate) use shared::{ELSEWHERE, Shared};
 
 use fumehood_model::envelope::{Envelope, Syscalls, WorkspaceMode};
@@ -42,30 +44,6 @@ impl SetId {
 /// The filter of a profile. Compiled once per launch; some ten microseconds.
 pub(crate) fn filter(profile: Syscalls, set_id: SetId, shared: Shared) -> Filter {
     Filter::compile(&table(profile, set_id, shared), ENOSYS)
-}
-
-/// The same filter where there is nobody to be asked: what would be put to the keeper fails at once, as the keeper
-/// would answer.
-#[must_use]
-pub fn filter_alone(profile: Syscalls, set_id: SetId) -> Filter {
-    let mut table = table(profile, set_id, Shared::Nothing);
-    for (number, rule) in &mut table {
-        let (_, errno) = refusal(i32::try_from(*number).unwrap_or(-1));
-        let answer = Action::Errno(u16::try_from(errno).unwrap_or(1));
-        let settle = |action: &mut Action| {
-            if *action == Action::Ask {
-                *action = answer;
-            }
-        };
-        match rule {
-            Rule::Always(action) => settle(action),
-            Rule::Cases { cases, otherwise } => {
-                cases.iter_mut().for_each(|(_, action)| settle(action));
-                settle(otherwise);
-            }
-        }
-    }
-    Filter::compile(&table, ENOSYS)
 }
 
 fn table(profile: Syscalls, set_id: SetId, with: Shared) -> BTreeMap<u32, Rule> {

@@ -37,5 +37,6 @@ mod real_work;
 mod residue;
 #[cfg(test)]
 mod subjects;
-#[cfg(all(test, feature = "wasm"))]
+#[cfg(test)]
+#[cfg(feature = "wasm")]
 mod wasm;
