@@ -61,6 +61,24 @@ if [ -n "$missing" ]; then
     apt-get install --yes --no-install-recommends $missing
 fi
 
+# gVisor. The release that Debian 12 itself has is too old for us; its backports have another.
+gvisor_is_there() {
+    command -v runsc > /dev/null 2>&1 && ! runsc --version | grep -q 'version .*20[01][0-9]\|version .*202[012]'
+}
+if ! gvisor_is_there; then
+    . /etc/os-release
+    if [ "$(id -u)" -ne 0 ] || [ "${VERSION_CODENAME:-}" != bookworm ]; then
+        echo "test: there is no runsc of 2023 or later here; install one and start again" >&2
+        exit 1
+    fi
+    echo "test: installing runsc from bookworm-backports"
+    mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Codename: bookworm' | head -n 1)
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bookworm-backports main" \
+        > /etc/apt/sources.list.d/fumehood-test-backports.list
+    apt-get update
+    DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends runsc/bookworm-backports
+fi
+
 # The pinned clients of the network's tests.
 sh crates/fumehood/tests/range/kit/install.sh
 
