@@ -28,14 +28,14 @@ pub enum Hierarchy {
 
 /// The cgroup of one sandbox. Removed by [`remove`], not by dropping: the sandbox may outlive us.
 #[derive(Debug)]
-pub(crate) struct Cgroup {
+pub struct Cgroup {
     version: Version,
     /// Folders to remove, and where the counters are.
     memory: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
     /// Of each, the open file that the child joins through.
-    pub(crate) joins: Vec<OwnedFd>,
+    pub joins: Vec<OwnedFd>,
 }
 
 /// Which interface files there are.
@@ -47,11 +47,11 @@ pub(crate) enum Version {
 
 /// One counter reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) peak_bytes: Option<u64>,
-    pub(crate) oom_kills: u64,
-    pub(crate) fork_failures: u64,
+pub struct Counters {
+    pub memory_bytes: Option<u64>,
+    pub peak_bytes: Option<u64>,
+    pub oom_kills: u64,
+    pub fork_failures: u64,
 }
 
 /// How the names of our folders begin.
@@ -99,7 +99,7 @@ impl Hierarchy {
     }
 
     /// Makes the cgroup of `id` with its limits. On failure nothing is left.
-    pub(crate) fn create(
+    pub fn create(
         &self,
         id: &TaskId,
         limits: &Resources,
@@ -137,7 +137,7 @@ impl Hierarchy {
     }
 
     /// The sandboxes that have a folder here.
-    pub(crate) fn present(&self) -> Vec<TaskId> {
+    pub fn present(&self) -> Vec<TaskId> {
         let bases = match self {
             Self::None { .. } => Vec::new(),
             Self::V2 { base, .. } => vec![base],
@@ -152,7 +152,7 @@ impl Hierarchy {
     }
 
     /// Every folder that a sandbox named `id` could have left.
-    pub(crate) fn folders(&self, id: &TaskId) -> Vec<PathBuf> {
+    pub fn folders(&self, id: &TaskId) -> Vec<PathBuf> {
         match self {
             Self::None { .. } => Vec::new(),
             Self::V2 { base, .. } => vec![named(base, id)],
@@ -228,7 +228,7 @@ impl Cgroup {
     }
 
     /// The distinct folders.
-    pub(crate) fn folders(&self) -> Vec<&PathBuf> {
+    pub fn folders(&self) -> Vec<&PathBuf> {
         match self.version {
             Version::One => {
                 [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()].into_iter().flatten().collect()
@@ -237,7 +237,7 @@ impl Cgroup {
         }
     }
 
-    pub(crate) fn counters(&self) -> Counters {
+    pub fn counters(&self) -> Counters {
         match self.version {
             Version::One => Counters {
                 memory_bytes: number(&self.memory, "memory.usage_in_bytes"),
@@ -256,7 +256,7 @@ impl Cgroup {
 }
 
 /// Ends what is still in these folders and removes them. A folder that is not there is fine.
-pub(crate) fn remove(folders: &[PathBuf]) -> io::Result<()> {
+pub fn remove(folders: &[PathBuf]) -> io::Result<()> {
     let mut outcome = Ok(());
     for folder in folders {
         if let Err(error) = remove_one(folder) {

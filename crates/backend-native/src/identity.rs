@@ -18,25 +18,28 @@ const TRIES: u64 = 256;
 
 /// The kernel ids of one sandbox, held until dropped.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// Kernel uid and gid.
-    pub(crate) kernel: (u32, u32),
+    pub kernel: (u32, u32),
     /// What the sandbox sees itself as.
-    pub(crate) inside: (u32, u32),
+    pub inside: (u32, u32),
     /// Whether the kernel ids are this sandbox's alone.
-    pub(crate) own: bool,
+    pub own: bool,
     _held: Option<OwnedFd>,
 }
 
 /// Every pick was taken.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NoneFree;
+pub struct NoneFree;
 
 // === impl Identity ===
 
 impl Identity {
     /// An identity for a sandbox that sees itself as `inside`.
-    pub(crate) fn take(inside: u32) -> Result<Self, NoneFree> {
+    ///
+    /// # Errors
+    /// Every pick is held by another sandbox.
+    pub fn take(inside: u32) -> Result<Self, NoneFree> {
         let inside = (inside, inside);
         if host::euid() != 0 {
             let kernel = (host::euid(), host::egid());
@@ -51,6 +54,13 @@ impl Identity {
             }
         }
         Err(NoneFree)
+    }
+
+    /// The caller's own, for a helper that is not less than the caller.
+    #[must_use]
+    pub fn of_caller() -> Self {
+        let ids = (host::euid(), host::egid());
+        Self { kernel: ids, inside: ids, own: host::euid() == 0, _held: None }
     }
 }
 

@@ -7,11 +7,11 @@
 //! **Invariant:** an [`instance::NativeInstance`] exists only after every operation of its launch
 //! program has succeeded; the program of PID 1 is executed last.
 
-mod cgroup;
+pub mod cgroup;
 pub mod control;
-mod etc;
-mod gateway;
-mod identity;
+pub mod etc;
+pub mod gateway;
+pub mod identity;
 pub mod init_image;
 mod instance;
 mod launch;

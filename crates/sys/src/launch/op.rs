@@ -207,6 +207,12 @@ pub enum Op {
     Descriptors {
         control: OwnedFd,
     },
+    /// Place descriptors for a program that is not ours: `/dev/null` at 0 and 1, `error` at 2, the others from 3
+    /// on in their order; close the rest on exec. All of them must have higher numbers than these.
+    Handover {
+        error: OwnedFd,
+        descriptors: Vec<OwnedFd>,
+    },
     /// Install a filter, and send its listener through this socket with one byte of tag.
     Seccomp {
         filter: Filter,
@@ -217,6 +223,12 @@ pub enum Op {
     Execute {
         program: OwnedFd,
         name: CString,
+    },
+    /// Execute the program at a path of the guest's with arguments, the first of which names it, and an empty
+    /// environment. [`super::MOST_ARGUMENTS`] at most.
+    ExecutePath {
+        path: CString,
+        arguments: Vec<CString>,
     },
 }
 
@@ -278,7 +290,7 @@ impl Program {
     /// Applies every step in order. Returns when one failed, or when none executed a program.
     pub(super) fn apply(&self, outcome: &Outcome) {
         for (step, (op, _)) in self.steps.iter().enumerate() {
-            if matches!(op, Op::Execute { .. }) {
+            if matches!(op, Op::Execute { .. } | Op::ExecutePath { .. }) {
                 outcome.fate.store(EXECUTING, Ordering::Release);
             }
             if let Err(Errno(errno)) = op.apply(&outcome.products) {
@@ -349,10 +361,12 @@ impl Op {
             Self::NoNewPrivileges => lockdown::no_new_privileges(),
             Self::Landlock(ruleset) => ruleset.enforce(),
             Self::Descriptors { control } => lockdown::descriptors(control),
+            Self::Handover { error, descriptors } => lockdown::handover(error, descriptors),
             Self::Seccomp { filter, socket, tag } => {
                 notify::hand_over(filter.enforce(), socket.as_raw_fd(), *tag)
             }
             Self::Execute { program, name } => lockdown::execute(program, name),
+            Self::ExecutePath { path, arguments } => lockdown::execute_path(path, arguments),
         }
     }
 }
