@@ -14,9 +14,11 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-backend", 2),
     ("fumehood-egress", 2),
     ("fumehood-backend-native", 3),
+    ("fumehood-guest", 3),
     ("fumehood-runtime", 3),
-    ("fumehood", 4),
-    ("xtask", 5),
+    ("fumehood-backend-gvisor", 4),
+    ("fumehood", 5),
+    ("xtask", 6),
 ];
 const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 80;

@@ -52,8 +52,8 @@ pub(crate) struct Fd(i32);
 /// One entry of a wait on several descriptors.
 #[repr(C)]
 pub(crate) struct Pollfd {
-    fd: i32,
-    events: i16,
+    pub(crate) fd: i32,
+    pub(crate) events: i16,
     pub(crate) found: i16,
 }
 
@@ -170,7 +170,7 @@ impl Drop for Mapping {
 ///
 /// # Safety
 /// Every word that the call takes as an address points at memory that the call may use as it does.
-unsafe fn raw(number: u64, words: [u64; 6]) -> Result<u64, Errno> {
+pub(crate) unsafe fn raw(number: u64, words: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = words;
     let result: i64;
     // SAFETY: the caller vouches for the addresses; the kernel clobbers rcx and r11 and keeps the rest.
@@ -185,17 +185,17 @@ unsafe fn raw(number: u64, words: [u64; 6]) -> Result<u64, Errno> {
 }
 
 /// A call that takes no address of ours.
-fn plain(number: u64, words: [u64; 6]) -> Result<u64, Errno> {
+pub(crate) fn plain(number: u64, words: [u64; 6]) -> Result<u64, Errno> {
     // SAFETY: used below only for calls whose words are numbers, none of them an address.
     unsafe { raw(number, words) }
 }
 
 /// A signed number, as the kernel reads it from a register.
-const fn word(number: i32) -> u64 {
+pub(crate) const fn word(number: i32) -> u64 {
     number as i64 as u64
 }
 
-fn address<T>(value: *const T) -> u64 {
+pub(crate) fn address<T>(value: *const T) -> u64 {
     value.expose_provenance() as u64
 }
 
@@ -277,8 +277,13 @@ pub(crate) fn drain(signals: &Fd) {
 
 /// Waits until one of the descriptors has something.
 pub(crate) fn poll(entries: &mut [Pollfd]) -> Result<(), Errno> {
+    poll_for(entries, -1)
+}
+
+/// As [`poll`], for so many milliseconds at most, or for ever where that is negative.
+pub(crate) fn poll_for(entries: &mut [Pollfd], limit_ms: i32) -> Result<(), Errno> {
     // SAFETY: `entries` is an array of the kernel's `struct pollfd` of the given count, writable.
-    unsafe { raw(7, [address(entries.as_mut_ptr()), entries.len() as u64, word(-1), 0, 0, 0]) }.map(drop)
+    unsafe { raw(7, [address(entries.as_mut_ptr()), entries.len() as u64, word(limit_ms), 0, 0, 0]) }.map(drop)
 }
 
 /// Receives one packet; its descriptors close on exec.
@@ -500,6 +505,6 @@ pub(crate) unsafe fn spawn<T>(
 }
 
 /// The kernel's answer to a call that makes a descriptor.
-fn new_fd(number: u64) -> Fd {
+pub(crate) fn new_fd(number: u64) -> Fd {
     Fd::own(number as i32)
 }

@@ -1,6 +1,7 @@
 //! The socket to the keeper: whole packets, with their descriptors accounted for.
 
 use crate::call::{self, EINTR, Errno, Fd, Message, Region};
+use crate::descriptors::Descriptors;
 use crate::wire::{DESCRIPTORS, Exec, Flaw, Report, Request};
 use core::ptr;
 
@@ -33,11 +34,6 @@ pub(crate) enum Incoming<'a> {
     },
     /// The keeper is gone.
     End,
-}
-
-/// The descriptors of one packet, in order.
-pub(crate) struct Descriptors {
-    places: [Option<Fd>; DESCRIPTORS],
 }
 
 /// One group of descriptors, as the kernel lays it out (64-bit layout).
@@ -129,19 +125,6 @@ impl Channel {
     }
 }
 
-// === impl Descriptors ===
-
-impl Descriptors {
-    fn count(&self) -> usize {
-        self.places.iter().flatten().count()
-    }
-
-    /// The next in order.
-    pub(crate) fn next(&mut self) -> Option<Fd> {
-        self.places.iter_mut().find_map(Option::take)
-    }
-}
-
 // === impl Rights ===
 
 impl<const N: usize> Rights<N> {
@@ -154,7 +137,7 @@ impl<const N: usize> Rights<N> {
                 *place = Some(Fd::own(number));
             }
         }
-        Descriptors { places }
+        Descriptors::new(places)
     }
 }
 

@@ -4,7 +4,8 @@
 //! is read straight out of the shared [`Launch`] and nothing is copied however large `init` is.
 
 use crate::call::{self, EACCES, EINVAL, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR, Errno, Fd, Mapping, Open};
-use crate::channel::Descriptors;
+use crate::descriptors::Descriptors;
+use crate::person::Person;
 use crate::wire::{Block, Exec, Size, Stage, block_is_whole};
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -67,6 +68,7 @@ struct Launch<'a> {
     env: *const *const u8,
     streams: [i32; 3],
     terminal: bool,
+    person: &'a Person,
     /// Written by the process if it fails: the stage's number, then the error.
     stage: AtomicU8,
     errno: AtomicU32,
@@ -81,7 +83,12 @@ impl Ground {
     }
 
     /// Starts one command. Every descriptor that came with it is closed on return.
-    pub(crate) fn launch(&mut self, exec: &Exec<'_>, mut attached: Descriptors) -> Result<Launched, Failure> {
+    pub(crate) fn launch(
+        &mut self,
+        exec: &Exec<'_>,
+        mut attached: Descriptors,
+        person: &Person,
+    ) -> Result<Launched, Failure> {
         let spawn = |errno| (Stage::Spawn, errno);
         let mapping;
         let block = match exec.block {
@@ -105,6 +112,7 @@ impl Ground {
             env: with_spare.wrapping_add(exec.argc as usize + 2),
             streams: streams.numbers(),
             terminal: exec.terminal.is_some(),
+            person,
             stage: AtomicU8::new(0),
             errno: AtomicU32::new(0),
         };
@@ -148,6 +156,7 @@ impl Launch<'_> {
         }
         call::close_from(3).map_err(spawn)?;
         call::block_signals(0).map_err(spawn)?;
+        self.person.become_it().map_err(spawn)?;
         // SAFETY: `cwd` is a string of the block, which ends in a zero.
         unsafe { call::change_directory(self.cwd.as_ptr()) }
             .map_err(|errno| (Stage::WorkingDirectory, errno))?;

@@ -31,17 +31,21 @@ compile_error!("`init` speaks to the kernel directly and knows only Linux on x86
 
 mod call;
 mod channel;
+mod descriptors;
 mod dial;
 mod launch;
 mod memory;
+mod person;
 mod table;
 #[expect(dead_code, reason = "the keeper's half of the protocol")]
 mod wire;
 
 use call::{Fd, Pollfd};
-use channel::{Channel, Descriptors, Incoming};
+use channel::{Channel, Incoming};
 use core::panic::PanicInfo;
+use descriptors::Descriptors;
 use launch::{Ground, Launched};
+use person::Person;
 use table::{Entry, Table};
 use wire::{Exec, REQUEST_BYTES, Report, Stage};
 
@@ -208,7 +212,7 @@ impl Init {
         let Some(vacancy) = self.table.vacancy() else {
             return self.refuse(exec_number, Stage::Spawn, call::EAGAIN);
         };
-        match self.ground.launch(exec, descriptors) {
+        match self.ground.launch(exec, descriptors, &Person) {
             Ok(Launched { pid, terminal }) => {
                 *vacancy = Some(Entry { exec: exec_number, pid, once });
                 if let Some(master) = terminal

@@ -65,6 +65,15 @@ pub trait Instance: Debug {
     /// The next event, or `None` when there is none yet.
     fn next_event(&mut self) -> Option<Event>;
 
+    /// Moves what a command that has ended, or whose guest is gone, had still written, where this level carries
+    /// streams by itself. Gives what to wait on for more of it; `None` when all of it is in the pipes.
+    fn carry(&mut self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Sets the size of the command's terminal, in character cells, where its other side is not a terminal.
+    fn resize(&mut self, _rows: u16, _columns: u16) {}
+
     /// Sends a signal to the command's process group.
     fn signal(&mut self, signal: i32) -> Result<(), ExecError>;
 
@@ -185,6 +194,8 @@ pub enum Event {
     Denied { syscall: &'static str },
     /// The guest is gone without a word.
     Gone,
+    /// The guest is gone, or can not be believed any more, and why.
+    Lost { why: String },
 }
 
 /// How a process ended.

@@ -101,6 +101,7 @@ fn one_hit(hit: &Hit, dropped_bytes: u64) -> String {
             format!("`{detail}` was refused {}{way}", times(*count))
         }
         HitKind::EgressDenied => format!("denied {}: {detail}", times(*count)),
+        HitKind::SandboxLost => format!("the sandbox failed: {detail}"),
         HitKind::NetworkLost => format!("its network ended: {detail}"),
         HitKind::LeftoverProcesses => {
             format!(

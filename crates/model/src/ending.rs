@@ -57,6 +57,9 @@ pub enum HitKind {
     Denied,
     /// Something was not let out; its detail says what, and why.
     EgressDenied,
+    /// The sandbox itself failed: what holds it is gone, or what came from inside was not to be believed. Its
+    /// detail says why.
+    SandboxLost,
     /// There was no network any more, which nobody asked for.
     NetworkLost,
     /// Processes outlived the command and were ended.

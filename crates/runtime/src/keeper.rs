@@ -244,6 +244,13 @@ impl<'a> Keeper<'a> {
                 }
                 Event::Denied { syscall } => self.hit(HitKind::Denied, syscall, 1),
                 Event::Gone => self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone)),
+                Event::Lost { why } => {
+                    // Where we ended it ourselves, that it went is no news.
+                    if self.killed.is_none() {
+                        self.hit(HitKind::SandboxLost, &why, 1);
+                    }
+                    self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone));
+                }
             }
         }
     }
@@ -262,11 +269,12 @@ impl<'a> Keeper<'a> {
     }
 
     /// A terminal that does not know its own size says zero; the guest keeps the one it was started with.
-    fn resize(&self) {
+    fn resize(&mut self) {
         if let (Some(master), Ok((rows @ 1.., columns @ 1..))) =
             (&self.terminal, terminal::size(static_input()))
         {
             let _ = terminal::set_size(master.as_fd(), rows, columns);
+            self.instance.resize(rows, columns);
         }
     }
 
@@ -343,7 +351,9 @@ impl<'a> Keeper<'a> {
         self.streams.input = None;
         let mut impatient = false;
         while !impatient && !self.streams.is_delivered() {
+            let carrying = self.instance.carry();
             let mut set: Vec<(BorrowedFd<'_>, Interest)> = vec![(self.signals.as_fd(), Interest::Read)];
+            set.extend(carrying.map(|more| (more, Interest::Read)));
             set.extend(self.streams.waits());
             // A stream that nobody writes any more is at its end; nothing is left to wait for.
             let found = poll::wait(&set, Some(Duration::from_secs(1)))?;

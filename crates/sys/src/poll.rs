@@ -94,3 +94,76 @@ impl AsFd for Joined {
         self.0.as_fd()
     }
 }
+
+/// Descriptors that come and go, as one: it is readable while one of them is ready.
+#[derive(Debug)]
+pub struct Watch(OwnedFd);
+
+/// One descriptor that was ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What it was given when it was added.
+    pub key: u64,
+    /// The other side is gone, or the descriptor failed.
+    pub hangup: bool,
+}
+
+/// What is found at once; the rest is found the next time.
+const FOUND_AT_ONCE: usize = 64;
+
+// === impl Watch ===
+
+impl Watch {
+    /// One that watches nothing.
+    pub fn new() -> io::Result<Self> {
+        Joined::new(&[]).map(|Joined(descriptor)| Self(descriptor))
+    }
+
+    /// Watches a descriptor. It must be removed before it is closed, if others have it open.
+    pub fn add(&self, file: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, file, key, interest)
+    }
+
+    /// Watches it for something else.
+    pub fn change(&self, file: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, file, key, interest)
+    }
+
+    /// Watches it no more.
+    pub fn remove(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, file, 0, Interest::Hangup)
+    }
+
+    /// What is ready now.
+    pub fn found(&self) -> io::Result<Vec<Found>> {
+        let mut room = [libc::epoll_event { events: 0, u64: 0 }; FOUND_AT_ONCE];
+        let words = [raw::fd(self.0.as_raw_fd()), room.as_mut_ptr() as usize, room.len(), 0, 0, 8];
+        // SAFETY: `room` is live and as long as is said; no mask is given.
+        let count = match unsafe { raw::syscall(libc::SYS_epoll_pwait, words) } {
+            Err(Errno(libc::EINTR)) => 0,
+            other => other?,
+        };
+        let gone = (libc::EPOLLHUP | libc::EPOLLERR).cast_unsigned();
+        let ready = room.into_iter().take(count);
+        Ok(ready.map(|event| Found { key: event.u64, hangup: event.events & gone != 0 }).collect())
+    }
+
+    fn control(&self, how: i32, file: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
+        let events = match interest {
+            Interest::Read => libc::EPOLLIN.cast_unsigned(),
+            Interest::Write => libc::EPOLLOUT.cast_unsigned(),
+            Interest::Hangup => 0,
+        };
+        let event = libc::epoll_event { events, u64: key };
+        let pointer = std::ptr::from_ref(&event) as usize;
+        let words = [raw::fd(self.0.as_raw_fd()), how as usize, raw::fd(file.as_raw_fd()), pointer, 0, 0];
+        // SAFETY: `event` is live and only read.
+        unsafe { raw::syscall(libc::SYS_epoll_ctl, words) }.map(drop).map_err(Into::into)
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

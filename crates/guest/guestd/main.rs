@@ -1,0 +1,132 @@
+//! PID 1 of a guest that has a kernel of its own: in gVisor, in a microVM, later in a pod.
+//!
+//! It does for one stream of frames what `init` does for a socket: starts commands, reaps everything, says
+//! what became of it. It also carries what they read and write, for no descriptor crosses into such a guest.
+//! It is trusted by nobody outside, and must not know what an envelope or a record is.
+//!
+//! On entry: descriptor 0 is where frames come from, and 1 where they go to, or the first argument is
+//! `machine`, and then this is the first process of a machine (see `machine`).
+//!
+//! ```text
+//!             ┌──────────────── poll ◄───────────────┐
+//!   frames    ▼       pipes, terminals, sockets ▼    ▼  a child ended
+//!   obey ► reply      read into frames, while there  reap all ► report; after a "once" exec: end the rest
+//!             │       is credit and room
+//!             └─ end of the stream, or bytes that are not ours ──► kill all, leave
+//! ```
+//!
+//! **Invariant:** no stream waits for another: what can not be passed on now is kept, up to the window.
+//! **Invariant:** for one exec the reports are `Started`, then `End` of each stream and `Ended` in any order,
+//! or `NotStarted` alone.
+//! **Invariant:** the guest can not trace this process nor open its descriptors (it is not dumpable).
+
+#![no_std]
+#![no_main]
+#![deny(unsafe_op_in_unsafe_fn)]
+#![warn(unused_qualifications)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("`guestd` speaks to the kernel directly and knows only Linux on x86_64");
+
+extern crate alloc;
+
+#[path = "../../backend-native/init/call.rs"]
+#[allow(dead_code, reason = "of one source with `init`")]
+mod call;
+mod carry;
+mod channels;
+#[path = "../../backend-native/init/descriptors.rs"]
+#[allow(dead_code, reason = "of one source with `init`")]
+mod descriptors;
+#[path = "../../backend-native/init/dial.rs"]
+mod dial;
+#[path = "../wire/entry.rs"]
+#[allow(dead_code, reason = "the host's half of the protocol")]
+mod entry;
+mod file;
+#[path = "../wire/frame.rs"]
+#[allow(dead_code, reason = "the host's half of the protocol")]
+mod frame;
+mod freeze;
+mod guest;
+mod heap;
+#[path = "../../backend-native/init/launch.rs"]
+mod launch;
+mod line;
+mod machine;
+#[path = "../../backend-native/init/memory.rs"]
+mod memory;
+mod meters;
+mod person;
+mod store;
+mod walk;
+#[path = "../../backend-native/init/wire.rs"]
+#[allow(dead_code, reason = "how a command is described to the launcher that is shared with `init`")]
+mod wire;
+
+use core::panic::PanicInfo;
+use guest::Guest;
+use line::Line;
+
+/// What the exit code says when the start itself went wrong, or this program is at fault.
+const BROKEN: u8 = 70;
+
+core::arch::global_asm!(
+    ".globl _start",
+    "_start:",
+    "xor ebp, ebp",
+    "mov rdi, rsp",
+    "and rsp, -16",
+    "call {main}",
+    "ud2",
+    main = sym main,
+);
+
+extern "C" fn main(stack: *const usize) -> ! {
+    let machine = is_machine(stack);
+    let line = if machine { machine::begin() } else { Line::standard() };
+    let guest = line.and_then(|line| Guest::begin(line, machine));
+    let Ok(mut guest) = guest else { leave(machine, BROKEN) };
+    loop {
+        guest.turn();
+    }
+}
+
+/// Ends this program, and the guest with it.
+pub(crate) fn leave(machine: bool, code: u8) -> ! {
+    if machine {
+        machine::finish();
+    }
+    call::exit(code)
+}
+
+/// Whether the first argument says that this is a machine.
+fn is_machine(stack: *const usize) -> bool {
+    // SAFETY: the kernel puts the number of arguments where the stack of a new program begins.
+    let count = unsafe { stack.read() };
+    if count < 2 {
+        return false;
+    }
+    // SAFETY: behind it are as many addresses of strings, each ended by a zero.
+    let first = unsafe { stack.add(2).read() };
+    let first: *const u8 = core::ptr::with_exposed_provenance(first);
+    // Reads no further than the two agree, and so not past the zero at the end.
+    // SAFETY: as above; the strings live as long as the program.
+    b"machine\0".iter().enumerate().all(|(place, byte)| unsafe { first.add(place).read() } == *byte)
+}
+
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    call::exit(BROKEN)
+}
+
+/// The precompiled libraries name both; nothing ever unwinds here.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() -> ! {
+    call::exit(BROKEN)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    call::exit(BROKEN)
+}
