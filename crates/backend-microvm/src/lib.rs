@@ -17,6 +17,7 @@ mod image;
 mod initramfs;
 mod instance;
 mod jail;
+pub mod kvm;
 mod kernel;
 mod machine;
 mod missing;

@@ -25,7 +25,7 @@ use fumehood_sys::dirfd::DirHandle;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -417,7 +417,7 @@ fn enforcement(level: &Microvm, envelope: &Envelope, placement: &Placement, kern
         "the processor is emulated by software: QEMU does not call that a security boundary".to_owned(),
     );
     let limits = envelope.resources();
-    let memory = quantity::bytes(limits.memory_bytes);
+    let memory = quantity::show_bytes(limits.memory_bytes);
     let network = match &placement.gateway {
         None => by("no-device", "the machine has no network card".to_owned()),
         Some(_) => by("gateway", "its one network card leads to a gateway, whose sockets its keeper holds".to_owned()),

@@ -3,8 +3,10 @@
 //! QEMU is not trusted: it runs what the guest makes it run. An answer is read up to a limit, and says no more
 //! than whether the command was done.
 
+use fumehood_sys::socket;
 use serde_json::{Value, json};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -34,11 +36,14 @@ impl Monitor {
         self.ask("migrate-incoming", &json!({ "uri": format!("fd:{state}") }))
     }
 
-    /// Writes the state of the machine, all but its shared memory, to one of its descriptors. The machine stands
-    /// still afterwards.
-    pub(crate) fn save(&mut self, state: u32) -> io::Result<()> {
+    /// Writes the state of the machine, all but its shared memory, to a file. The machine stands still afterwards.
+    pub(crate) fn save(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
         self.begin()?;
-        self.ask("migrate", &json!({ "uri": format!("fd:{state}") }))?;
+        // What it was started with can only be read from; a file to write to is handed over.
+        let line = format!("{}\n", json!({ "execute": "getfd", "arguments": { "fdname": "state" } }));
+        socket::send(self.stream.get_ref().as_fd(), line.as_bytes(), &[state])?;
+        self.answer("getfd")?;
+        self.ask("migrate", &json!({ "uri": "fd:state" }))?;
         loop {
             let answer = self.command("query-migrate", &json!({}))?;
             match answer.get("status").and_then(Value::as_str) {
@@ -68,6 +73,10 @@ impl Monitor {
         let line = format!("{}\n", json!({ "execute": name, "arguments": arguments }));
         self.limit()?;
         self.stream.get_mut().write_all(line.as_bytes())?;
+        self.answer(name)
+    }
+
+    fn answer(&mut self, name: &str) -> io::Result<Value> {
         loop {
             let mut answer = self.line()?;
             if let Some(error) = answer.get("error") {
@@ -133,7 +142,7 @@ mod tests {
     fn a_migration_that_fails_is_an_error() {
         let done = r#"{"return":{}}"#;
         let failed = r#"{"return":{"status":"failed"}}"#;
-        assert!(answering(&[done, done, done, failed]).save(6).is_err());
+        assert!(answering(&[done, done, done, done, failed]).save(io::stderr().as_fd()).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use fumehood_backend::LaunchError;
 use fumehood_sys::memfd::{self, Purpose};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 /// Larger than any workspace that can be shown; nothing of it takes room.
@@ -19,7 +19,8 @@ pub(crate) const BYTES: u64 = 1 << 40;
 pub(crate) fn empty() -> io::Result<OwnedFd> {
     let file = File::from(memfd::open(c"fumehood-slot", Purpose::Read)?);
     file.set_len(BYTES)?;
-    Ok(file.into())
+    // A descriptor that could write is not what a read-only disk is opened with.
+    Ok(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
 }
 
 /// A folder as it is now, owned by `uid` inside. Its file has no name when this returns.

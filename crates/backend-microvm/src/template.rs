@@ -15,7 +15,7 @@ use crate::dialogue::Dialogue;
 use crate::image::{Image, LINKS};
 use crate::initramfs::Archive;
 use crate::kernel::Kernel;
-use crate::machine::{Hardware, Machine, Parts, Place, STATE, Start, failed};
+use crate::machine::{Hardware, Machine, Parts, Place, Start, failed};
 use crate::missing::Missing;
 use crate::slot;
 use crate::store::{Store, key};
@@ -25,6 +25,7 @@ use fumehood_model::envelope::Root;
 use fumehood_sys::{host, process};
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -133,7 +134,7 @@ impl Recipe<'_> {
         let start =
             Start::Boot { kernel: &self.kernel.image, initramfs: &initramfs, command_line: &command_line };
         let machine = Machine::start(self.hardware, &start, parts, place, deadline)?;
-        let saved = save(machine, deadline);
+        let saved = save(machine, &state, deadline);
         fs::remove_file(&initramfs).map_err(step)?;
         saved?;
         memory.sync_data().and_then(|()| state.sync_data()).map_err(step)
@@ -163,7 +164,7 @@ impl Recipe<'_> {
 }
 
 /// Waits until the guest answers, then writes down how it stands.
-fn save(mut machine: Machine, deadline: Instant) -> Result<(), LaunchError> {
+fn save(mut machine: Machine, state: &File, deadline: Instant) -> Result<(), LaunchError> {
     let ready = Dialogue::greet(&machine.stream, deadline).and_then(|mut dialogue| {
         dialogue.prepare(&machine.stream)?;
         Ok(())
@@ -172,13 +173,13 @@ fn save(mut machine: Machine, deadline: Instant) -> Result<(), LaunchError> {
         Err(error) => Err(machine.unanswered("boot the guest", &error)),
         Ok(()) => machine
             .monitor
-            .save(STATE)
+            .save(state.as_fd())
             .map_err(|error| failed("write the machine's state", &error)),
     };
     let _ = machine.monitor.quit();
     let pidfd = &machine.spawned.pidfd;
-    if result.is_err() || !process::wait_gone(std::os::fd::AsFd::as_fd(pidfd), END_LIMIT).unwrap_or(false) {
-        let _ = process::send_signal(std::os::fd::AsFd::as_fd(pidfd), 9);
+    if result.is_err() || !process::wait_gone(pidfd.as_fd(), END_LIMIT).unwrap_or(false) {
+        let _ = process::send_signal(pidfd.as_fd(), 9);
     }
     process::reap(pidfd);
     result

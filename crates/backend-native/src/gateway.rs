@@ -34,7 +34,10 @@ const ROUTER: Addresses = Addresses {
 
 /// Whether this kernel can hold that gateway. Once it has been seen to redirect, that is written down in `shared`
 /// for as long as it runs: trying costs more than making the gateway does, and a launch that fails still fails.
-pub(crate) fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
+///
+/// # Errors
+/// What it can not hold, and why.
+pub fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
     match ports(spec) {
         Some(ports) if ports.len() > MOST_PORTS => cannot(
             format!("{} ports are named, and at most {MOST_PORTS} are listened to one by one", ports.len()),
@@ -159,11 +162,25 @@ impl Plumbing {
     }
 }
 
+/// Makes a gateway whose other end is a machine's network card, in a companion of ours; needs root. Gives its
+/// sockets, and the descriptor that the machine gets.
+///
+/// # Errors
+/// The part that failed.
+pub fn for_machine(spec: &GatewaySpec) -> Result<(Gateway, OwnedFd), SpawnError> {
+    let mut program = Program::default();
+    program.push("make the gateway", Op::Gateway(Box::new(Making::for_machine(shape(spec)))));
+    let mut made = Beside::start(program).map_err(SpawnError::Clone)?.finish()?;
+    let broken = |error: io::Error| SpawnError::Step { step: "take the gateway's sockets", source: error };
+    let tap = made.pop().ok_or_else(|| broken(io::ErrorKind::NotFound.into()))?;
+    Ok((named(spec, made).map_err(broken)?, tap))
+}
+
 /// Gives each socket its name.
 ///
 /// # Errors
 /// If there are not as many as there must be.
-pub(crate) fn named(spec: &GatewaySpec, sockets: Vec<OwnedFd>) -> io::Result<Gateway> {
+pub fn named(spec: &GatewaySpec, sockets: Vec<OwnedFd>) -> io::Result<Gateway> {
     let mut sockets = sockets.into_iter();
     let mut next = || sockets.next().ok_or(io::ErrorKind::NotFound);
     let (names_udp, names_tcp, proxy, observer) = (next()?, next()?, next()?, next()?);

@@ -7,7 +7,36 @@ use fumehood_backend_native::Native;
 use fumehood_model::level::{Blast, Choice, Level, Reason, Trust, choose};
 
 /// The levels that this build holds, weakest first.
-pub(crate) const LEVELS: [Level; 1] = [Level::Container];
+pub(crate) const LEVELS: &[Level] = &[
+    Level::Container,
+    #[cfg(feature = "microvm")]
+    Level::Microvm,
+];
+
+/// What the caller has accepted that is weaker than a level's name says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// A machine that software emulates.
+    pub(crate) tcg: bool,
+}
+
+/// Whether the table may choose a level of this build here. A machine that software emulates stands for none.
+fn stands(level: Level) -> bool {
+    match level {
+        Level::Microvm => microvm_has_kvm(),
+        Level::Wasm | Level::Process | Level::Container | Level::Gvisor => true,
+    }
+}
+
+#[cfg(feature = "microvm")]
+fn microvm_has_kvm() -> bool {
+    fumehood_backend_microvm::kvm::works().is_ok()
+}
+
+#[cfg(not(feature = "microvm"))]
+const fn microvm_has_kvm() -> bool {
+    false
+}
 
 /// Settles the level of a run. The one asked for is taken as it is; where the table chose, the
 /// weakest level of this build that is not below the choice stands for it.
@@ -15,7 +44,7 @@ pub(crate) fn settle(asked: Option<Level>, trust: Trust, blast: Blast) -> Result
     let choice = choose(asked, trust, blast);
     let held = match choice.reason {
         Reason::Asked => LEVELS.iter().find(|built| **built == choice.level),
-        Reason::Table { .. } => LEVELS.iter().find(|built| **built >= choice.level),
+        Reason::Table { .. } => LEVELS.iter().find(|built| **built >= choice.level && stands(**built)),
     };
     match held {
         Some(level) => Ok(Choice { level: *level, reason: choice.reason }),
@@ -36,10 +65,14 @@ impl Early {
     }
 
     /// The backend of a level.
-    pub(crate) fn backend(self, level: Level) -> Result<Box<dyn Backend>, Refusal> {
+    pub(crate) fn backend(self, level: Level, accepted: Accepted) -> Result<Box<dyn Backend>, Refusal> {
         match level {
             Level::Container => Ok(Box::new(self.0)),
-            Level::Wasm | Level::Process | Level::Gvisor | Level::Microvm => {
+            #[cfg(feature = "microvm")]
+            Level::Microvm => microvm(accepted),
+            #[cfg(not(feature = "microvm"))]
+            Level::Microvm => Err(missing(&Choice { level, reason: Reason::Asked })),
+            Level::Wasm | Level::Process | Level::Gvisor => {
                 Err(missing(&Choice { level, reason: Reason::Asked }))
             }
         }
@@ -48,7 +81,22 @@ impl Early {
 
 /// The backend of a level, with nothing begun.
 pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
-    Early(Native::find()).backend(level)
+    // To look at what this host can hold is no run that anybody relies on.
+    Early(Native::find()).backend(level, Accepted { tcg: true })
+}
+
+#[cfg(feature = "microvm")]
+fn microvm(accepted: Accepted) -> Result<Box<dyn Backend>, Refusal> {
+    use fumehood_backend_microvm::{Emulation, Microvm};
+    let emulation = if accepted.tcg { Emulation::Accepted } else { Emulation::Refused };
+    Ok(Box::new(Microvm::find(crate::tasks::state()?.root(), emulation)))
+}
+
+/// What the line to the user says of a level that is weaker than its name.
+pub(crate) fn caution(level: Level) -> Option<&'static str> {
+    (level == Level::Microvm && !microvm_has_kvm()).then_some(
+        "microvm without KVM: the processor is emulated by software (TCG), which QEMU does not call a security boundary",
+    )
 }
 
 /// Why a level was chosen, in the words of the flags.

@@ -52,6 +52,7 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     paths::check(&layered.envelope, &defaults)?;
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, terminals));
+    notes.extend(backends::caution(choice.level).map(str::to_owned));
     let timeout_written = layered.spec.resources.timeout.is_some();
     let command = Command::new(args, &layered.envelope, &places, terminals);
     notes.extend(command.notes());
@@ -66,7 +67,8 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
         home_at,
     };
     // Last: a flaw in what was typed is told first, whatever this host can hold.
-    let backend = early.backend(request.choice.level)?;
+    let accepted = backends::Accepted { tcg: args.accept_tcg };
+    let backend = early.backend(request.choice.level, accepted)?;
     Ok(Prepared { request, backend, resolution, notes, timeout_written })
 }
 

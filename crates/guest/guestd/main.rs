@@ -83,6 +83,9 @@ core::arch::global_asm!(
 );
 
 extern "C" fn main(stack: *const usize) -> ! {
+    if let Some(code) = helper(stack) {
+        call::exit(code);
+    }
     let machine = is_machine(stack);
     let line = if machine { machine::begin() } else { Line::standard() };
     let guest = line.and_then(|line| Guest::begin(line, machine));
@@ -98,6 +101,33 @@ pub(crate) fn leave(machine: bool, code: u8) -> ! {
         machine::finish();
     }
     call::exit(code)
+}
+
+/// Where the first argument is `prepare`, this is a command of the host's in a machine. Gives its exit code.
+fn helper(stack: *const usize) -> Option<u8> {
+    let words = arguments(stack);
+    let (Some(b"prepare"), Some(rest)) = (words.get(1).copied(), words.get(2..)) else { return None };
+    Some(machine::prepare(rest).map_or_else(|errno| u8::try_from(errno.0).unwrap_or(BROKEN), |()| 0))
+}
+
+/// What this program was started with.
+fn arguments(stack: *const usize) -> alloc::vec::Vec<&'static [u8]> {
+    // SAFETY: the kernel puts the number of arguments where the stack of a new program begins.
+    let count = unsafe { stack.read() };
+    let one = |place| {
+        // SAFETY: behind it are as many addresses of strings.
+        let address = unsafe { stack.add(place).read() };
+        let text: *const u8 = core::ptr::with_exposed_provenance(address);
+        let mut length = 0;
+        // Volatile, or the compiler makes of it a call of a `strlen` that is not here.
+        // SAFETY: each is ended by a zero, and no byte behind that is read.
+        while unsafe { text.add(length).read_volatile() } != 0 {
+            length += 1;
+        }
+        // SAFETY: so many bytes are there, and live as long as the program.
+        unsafe { core::slice::from_raw_parts(text, length) }
+    };
+    (1..=count).map(one).collect()
 }
 
 /// Whether the first argument says that this is a machine.

@@ -259,7 +259,7 @@ pub(super) enum Fate {
 pub(super) struct Products([AtomicI32; MOST_PRODUCTS]);
 
 /// A gateway makes more than anything else does.
-const MOST_PRODUCTS: usize = net::MOST_PORTS + net::FIXED_SOCKETS;
+const MOST_PRODUCTS: usize = net::MOST_PORTS + net::FIXED_SOCKETS + net::MOST_TAPS;
 
 const RUNNING: u64 = u64::MAX;
 const EXECUTING: u64 = u64::MAX - 1;
