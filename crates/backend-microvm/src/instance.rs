@@ -148,7 +148,7 @@ fn begin(guest: &mut GuestInstance<Held>, output: Output) -> Option<(u32, Unpack
             (b"/out", Tree::Whole, Unpacker::new(folder, manner, limits))
         }
         Output::Layer { upper, manner, limits } => {
-            (b"/.scratch/upper", Tree::Changes, Unpacker::new(upper, manner, limits))
+            (b"/.machine/scratch/upper", Tree::Changes, Unpacker::new(upper, manner, limits))
         }
     };
     let channel = guest.host().session().get(path, tree)?;

@@ -123,6 +123,7 @@ impl MicroPlan {
             image,
             root,
             etc: made.as_ref().map(|etc| etc.path.as_path()),
+            setup: self.setup(),
         };
         Template::of(&recipe, &self.folders.templates, place)
     }
@@ -181,8 +182,13 @@ impl MicroPlan {
         let told = |step: &'static str| move |fault: Fault| machine.unanswered(step, &fault);
         let stream = &machine.stream;
         let made = self.made_files();
-        dialogue.put(stream, b"/", None, &mut made.as_slice()).map_err(told("put the sandbox's own files in"))?;
-        dialogue.run(stream, &self.words(), "make its folders").map_err(told("make the sandbox's folders"))?;
+        if !made.is_empty() {
+            let step = "put the sandbox's own files in";
+            dialogue.put(stream, b"/", None, &mut made.as_slice()).map_err(told(step))?;
+        }
+        if let Some(words) = self.furnish() {
+            dialogue.run(stream, &words, "show its workspace").map_err(told("show the workspace"))?;
+        }
         let person = self.person();
         for input in &self.envelope.filesystem().inputs {
             let mut entries = input_entries(input)?;
@@ -198,31 +204,43 @@ impl MicroPlan {
         Person { uid, gid: uid }
     }
 
-    /// What `guestd prepare` is told.
-    fn words(&self) -> Vec<Vec<u8>> {
-        let filesystem = self.envelope.filesystem();
-        let limits = self.envelope.resources();
-        let scratch = limits.disk_bytes.min(limits.memory_bytes / 2).max(1 << 20);
-        let workspace = match filesystem.workspace.as_ref().map(|workspace| workspace.mode) {
+    /// How the workspace is, in guestd's words.
+    fn workspace(&self) -> &'static str {
+        match self.envelope.filesystem().workspace.as_ref().map(|workspace| workspace.mode) {
             Some(WorkspaceMode::CopyOnWrite) => "copy-on-write",
             Some(WorkspaceMode::ReadOnly) => "read-only",
             Some(WorkspaceMode::ReadWrite) | None => "empty",
-        };
-        let out = if filesystem.output.is_some() { "out" } else { "no-out" };
-        let mut words: Vec<Vec<u8>> =
-            ["/init", "prepare", &self.person().uid.to_string(), &scratch.to_string(), workspace]
-                .iter()
-                .map(|word| word.as_bytes().to_vec())
-                .collect();
-        words.push(self.placement.home_at.as_os_str().as_bytes().to_vec());
-        words.push(out.as_bytes().to_vec());
+        }
+    }
+
+    /// The folders that the machine has when it is booted: what guestd reads in `/setup`.
+    fn setup(&self) -> Vec<u8> {
+        let limits = self.envelope.resources();
+        let scratch = limits.disk_bytes.min(limits.memory_bytes / 2).max(1 << 20);
+        let workspace = if self.workspace() == "empty" { "empty" } else { "disk" };
+        let out = if self.envelope.filesystem().output.is_some() { "out" } else { "no-out" };
+        let (uid, scratch) = (self.person().uid.to_string(), scratch.to_string());
+        let home = self.placement.home_at.as_os_str().as_bytes();
+        let words = [uid.as_bytes(), scratch.as_bytes(), workspace.as_bytes(), home, out.as_bytes()];
+        words.iter().flat_map(|word| word.iter().chain(&[0])).copied().collect()
+    }
+
+    /// What `guestd furnish` is told, where this machine differs from its template.
+    fn furnish(&self) -> Option<Vec<Vec<u8>>> {
+        let covers = self.placement.files.iter().any(|file| !file.covers.is_empty());
+        if self.workspace() == "empty" && !covers {
+            return None;
+        }
+        let uid = self.person().uid.to_string();
+        let words = ["/init", "furnish", &uid, self.workspace()];
+        let mut words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         for file in &self.placement.files {
             for covered in &file.covers {
                 words.push(file.at.as_os_str().as_bytes().to_vec());
                 words.push(covered.as_os_str().as_bytes().to_vec());
             }
         }
-        words
+        Some(words)
     }
 
     /// Files of this sandbox alone, as entries beneath `/`.

@@ -52,6 +52,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) root: &'a Root,
     /// What is shown as `/etc`, where the image has none.
     pub(crate) etc: Option<&'a Path>,
+    /// The folders that it has, in guestd's words.
+    pub(crate) setup: Vec<u8>,
 }
 
 /// One that is whole. Its files stay open, whoever removes them.
@@ -104,6 +106,7 @@ impl Recipe<'_> {
             &self.kernel.identity,
             &self.image.key,
             &etc,
+            &String::from_utf8_lossy(&self.setup),
             &key(&[&fumehood_guest_sum()]),
             &processor(),
         ])
@@ -120,7 +123,7 @@ impl Recipe<'_> {
         let initramfs = folder.join("initramfs");
         fs::write(&initramfs, self.initramfs()?).map_err(step)?;
         let command_line = format!(
-            "quiet panic=-1 no_timer_check tsc_early_khz={} rdinit=/init -- machine",
+            "quiet panic=-1 mitigations=off no_timer_check tsc_early_khz={} rdinit=/init -- machine",
             host::counter_khz(COUNTER_SPAN)
         );
         let deadline = Instant::now() + BOOT_LIMIT;
@@ -145,6 +148,7 @@ impl Recipe<'_> {
         let folders =
             ["dev", "proc", "sys", "modules", "usr", "opt", "run", "tmp", "var", "var/tmp", "var/empty"];
         folders.iter().for_each(|name| archive.folder(name, 0o755));
+        archive.file("setup", 0o600, &self.setup);
         archive.file("init", 0o755, fumehood_guest::image::BYTES);
         for (place, module) in self.kernel.load().map_err(Missing::fail)?.into_iter().enumerate() {
             archive.file(&format!("modules/{place:02}-{}.ko", module.name), 0o644, &module.content);
@@ -166,8 +170,8 @@ impl Recipe<'_> {
 /// Waits until the guest answers, then writes down how it stands.
 fn save(mut machine: Machine, state: &File, deadline: Instant) -> Result<(), LaunchError> {
     let ready = Dialogue::greet(&machine.stream, deadline).and_then(|mut dialogue| {
-        dialogue.prepare(&machine.stream)?;
-        Ok(())
+        warm(&mut dialogue, &machine);
+        dialogue.prepare(&machine.stream)
     });
     let result = match ready {
         Err(error) => Err(machine.unanswered("boot the guest", &error)),
@@ -183,6 +187,17 @@ fn save(mut machine: Machine, state: &File, deadline: Instant) -> Result<(), Lau
     }
     process::reap(pidfd);
     result
+}
+
+/// Starts what most commands start, so that every machine made from this has it in memory already.
+fn warm(dialogue: &mut Dialogue, machine: &Machine) {
+    let commands: [&[&str]; 3] =
+        [&["/bin/true"], &["/bin/sh", "-c", ":"], &["/usr/bin/python3", "-c", "import json, os, re, subprocess, sys"]];
+    for words in commands {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        // An image without it is as good.
+        let _ = dialogue.run(&machine.stream, &words, "start a program");
+    }
 }
 
 /// What tells this guestd from others.

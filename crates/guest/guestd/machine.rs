@@ -1,8 +1,8 @@
 //! The first program of a machine: what a kernel that has just started leaves to be done.
 //!
-//! [`begin`] runs once, before the snapshot: modules, devices, the system folders of the image, the network, the
-//! stream. [`prepare`] runs in every machine that is made from it, as a command of the host's: the folders that
-//! are this sandbox's own, and its workspace.
+//! [`begin`] runs once, before the snapshot: modules, devices, the system folders of the image, the folders that
+//! a sandbox has, the network, the stream. [`furnish`] runs in machines that are made from it and differ from each
+//! other, as a command of the host's: the workspace, and files that stand before others.
 //!
 //! ```text
 //! /            memory-backed, root's alone          /dev    the kernel's, with pts and shm
@@ -29,12 +29,20 @@ const ENOENT: Errno = Errno(2);
 const EEXIST: Errno = Errno(17);
 const EINVAL: Errno = Errno(22);
 
-/// Where the root image is mounted, and what of it is shown.
-const IMAGE: &[u8] = b"/.image";
+/// Root's alone: the kernel's devices, and where the root image is mounted before parts of it are shown.
+const HIDDEN: &[u8] = b"/.machine";
+const DEVICES: &[u8] = b"/.machine/dev";
+const IMAGE: &[u8] = b"/.machine/image";
+const ROOT_DISK: &[u8] = b"/.machine/dev/vda";
+const SECOND_DISK: &[u8] = b"/.machine/dev/vdb";
+/// Devices of a minimal `/dev`.
+const NODES: [(&[u8], u8, u8); 6] =
+    [(b"null", 1, 3), (b"zero", 1, 5), (b"full", 1, 7), (b"random", 1, 8), (b"urandom", 1, 9), (b"tty", 5, 0)];
+/// What of the image is shown.
 const SYSTEM: [&[u8]; 9] =
     [b"usr", b"opt", b"etc", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32"];
 /// The scratch space, and what of it is for everybody.
-const SCRATCH: &[u8] = b"/.scratch";
+const SCRATCH: &[u8] = b"/.machine/scratch";
 const SHARED: [&[u8]; 4] = [b"/tmp", b"/var/tmp", b"/dev/shm", b"/run/lock"];
 
 const LINKS: [(&[u8], &[u8]); 5] = [
@@ -56,13 +64,18 @@ pub(crate) fn begin() -> Result<Line, Errno> {
     for (kind, at, flags) in [
         (b"proc".as_slice(), b"/proc".as_slice(), PLAIN | MS_NOEXEC),
         (b"sysfs", b"/sys", PLAIN | MS_NOEXEC),
-        (b"devtmpfs", b"/dev", MS_NOSUID | MS_NOEXEC),
+        (b"tmpfs", b"/dev", MS_NOSUID | MS_NOEXEC),
     ] {
         mount(kind, at, kind, flags, b"")?;
     }
+    own(b"/", 0o755, None)?;
+    make_folder(HIDDEN, 0o700)?;
+    make_folder(DEVICES, 0o700)?;
+    mount(b"devtmpfs", DEVICES, b"devtmpfs", MS_NOSUID | MS_NOEXEC, b"")?;
     devices()?;
     modules()?;
     system()?;
+    folders()?;
     name()?;
     network()?;
     port()
@@ -76,12 +89,20 @@ pub(crate) fn finish() {
 }
 
 fn devices() -> Result<(), Errno> {
+    own(b"/dev", 0o755, None)?;
+    for (name, major, minor) in NODES {
+        let path = file::terminated(&[b"/dev/".as_slice(), name].concat());
+        let number = u64::from(major) << 8 | u64::from(minor);
+        // mknod of a character device, then chmod, which no mask changes.
+        // SAFETY: the path ends in a zero.
+        unsafe { raw(133, [address(path.as_ptr()), 0o020_666, number, 0, 0, 0]) }?;
+        // SAFETY: as above.
+        unsafe { raw(90, [address(path.as_ptr()), 0o666, 0, 0, 0, 0]) }?;
+    }
     for folder in [b"/dev/pts".as_slice(), b"/dev/shm"] {
         make_folder(folder, 0o755)?;
     }
     mount(b"devpts", b"/dev/pts", b"devpts", MS_NOSUID | MS_NOEXEC, b"mode=0620,ptmxmode=0666,max=256")?;
-    // The kernel's own is for another instance of them.
-    let _ = remove(b"/dev/ptmx");
     for (to, at) in LINKS {
         link(to, at)?;
     }
@@ -107,8 +128,8 @@ fn modules() -> Result<(), Errno> {
 /// Shows the image's system folders.
 fn system() -> Result<(), Errno> {
     make_folder(IMAGE, 0o700)?;
-    await_path(b"/dev/vda")?;
-    mount(b"/dev/vda", IMAGE, b"erofs", PLAIN | MS_RDONLY, b"")?;
+    await_path(ROOT_DISK)?;
+    mount(ROOT_DISK, IMAGE, b"erofs", PLAIN | MS_RDONLY, b"")?;
     let image = file::open_folder(None, &file::terminated(IMAGE))?;
     for name in SYSTEM {
         let terminated = file::terminated(name);
@@ -139,7 +160,7 @@ fn name() -> Result<(), Errno> {
 /// Waits for the port that the host has opened.
 fn port() -> Result<Line, Errno> {
     let name = first_port()?;
-    let from = file::open(None, &file::terminated(&[b"/dev/", name.as_slice()].concat()), file::O_RDWR)?;
+    let from = file::open(None, &file::terminated(&[DEVICES, b"/", name.as_slice()].concat()), file::O_RDWR)?;
     for _ in 0..LOOKS {
         let mut entries = [Pollfd::reading(&from)];
         call::poll_for(&mut entries, 0)?;
@@ -156,7 +177,7 @@ fn port() -> Result<Line, Errno> {
 
 fn first_port() -> Result<Vec<u8>, Errno> {
     for _ in 0..LOOKS {
-        if let Some(name) = entries(b"/dev")?.into_iter().find(|name| name.starts_with(b"vport")) {
+        if let Some(name) = entries(DEVICES)?.into_iter().find(|name| name.starts_with(b"vport")) {
             return Ok(name);
         }
         pause()?;
@@ -292,13 +313,15 @@ fn set(into: &mut [u8], at: usize, bytes: &[u8]) {
     into.iter_mut().skip(at).zip(bytes).for_each(|(place, byte)| *place = *byte);
 }
 
-// === prepare ===
+// === the sandbox's own folders ===
 
-/// What [`prepare`] is told, in this order, each a string: the user's number, the size of scratch in bytes, how
-/// the workspace is (`empty`, `read-only`, `copy-on-write`), HOME, whether there is an `/out`; then pairs of a
-/// file of ours and the path that it stands in front of.
-pub(crate) fn prepare(words: &[&[u8]]) -> Result<(), Errno> {
-    let [uid, size, workspace, home, out, covers @ ..] = words else { return Err(EINVAL) };
+/// What `/setup` says, each ended by a zero: the user's number, the size of scratch in bytes, whether the workspace
+/// is a scratch folder too (`empty`), HOME, whether there is an `/out`.
+fn folders() -> Result<(), Errno> {
+    let mut room = [0; 4096];
+    let text = file::small(b"/setup\0", &mut room)?;
+    let words: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
+    let [uid, size, workspace, home, out, ..] = words.as_slice() else { return Err(EINVAL) };
     let uid = number(uid)?;
     make_folder(SCRATCH, 0o755)?;
     mount(b"tmpfs", SCRATCH, b"tmpfs", PLAIN, &[b"mode=0755,size=".as_slice(), size].concat())?;
@@ -312,13 +335,20 @@ pub(crate) fn prepare(words: &[&[u8]]) -> Result<(), Errno> {
     if *out == b"out" {
         scratch(b"out", b"/out", 0o755, Some(uid))?;
     }
+    if *workspace == b"empty" { scratch(b"workspace", b"/workspace", 0o755, Some(uid)) } else { Ok(()) }
+}
+
+/// What it is told: the user's number and how the workspace is (`empty`, `read-only`, `copy-on-write`); then pairs
+/// of a file of ours and the path that it stands in front of.
+pub(crate) fn furnish(words: &[&[u8]]) -> Result<(), Errno> {
+    let [uid, workspace, covers @ ..] = words else { return Err(EINVAL) };
     match *workspace {
-        b"empty" => scratch(b"workspace", b"/workspace", 0o755, Some(uid))?,
+        b"empty" => {}
         b"read-only" => {
             make_folder(b"/workspace", 0o755)?;
-            mount(b"/dev/vdb", b"/workspace", b"erofs", PLAIN | MS_RDONLY, b"")?;
+            mount(SECOND_DISK, b"/workspace", b"erofs", PLAIN | MS_RDONLY, b"")?;
         }
-        b"copy-on-write" => copy_on_write(uid)?,
+        b"copy-on-write" => copy_on_write(number(uid)?)?,
         _ => return Err(EINVAL),
     }
     for pair in covers.chunks(2) {
@@ -342,7 +372,7 @@ fn scratch(name: &[u8], at: &[u8], mode: u16, owner: Option<u32>) -> Result<(), 
 }
 
 fn own(path: &[u8], mode: u16, owner: Option<u32>) -> Result<(), Errno> {
-    let folder = file::open_folder(None, &file::terminated(path))?;
+    let folder = file::open(None, &file::terminated(path), file::O_RDONLY)?;
     if let Some(uid) = owner {
         file::set_owner(&folder, uid, uid)?;
     }
@@ -351,11 +381,11 @@ fn own(path: &[u8], mode: u16, owner: Option<u32>) -> Result<(), Errno> {
 
 /// The workspace's image beneath a layer of its own.
 fn copy_on_write(uid: u32) -> Result<(), Errno> {
-    let [lower, upper, work] = [b"/.scratch/lower".as_slice(), b"/.scratch/upper", b"/.scratch/work"];
+    let [lower, upper, work] = [b"/.machine/scratch/lower".as_slice(), b"/.machine/scratch/upper", b"/.machine/scratch/work"];
     for folder in [lower, upper, work] {
         make_folder(folder, 0o755)?;
     }
-    mount(b"/dev/vdb", lower, b"erofs", PLAIN | MS_RDONLY, b"")?;
+    mount(SECOND_DISK, lower, b"erofs", PLAIN | MS_RDONLY, b"")?;
     own(upper, 0o755, Some(uid))?;
     make_folder(b"/workspace", 0o755)?;
     let options = [b"lowerdir=".as_slice(), lower, b",upperdir=", upper, b",workdir=", work, b",userxattr"];
@@ -423,12 +453,6 @@ fn link(to: &[u8], at: &[u8]) -> Result<(), Errno> {
         Ok(_) | Err(EEXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
-}
-
-fn remove(path: &[u8]) -> Result<(), Errno> {
-    let path = file::terminated(path);
-    // SAFETY: the path ends in a zero.
-    unsafe { raw(87, [address(path.as_ptr()), 0, 0, 0, 0, 0]) }.map(drop)
 }
 
 fn write_text(path: &[u8], text: &[u8]) -> Result<(), Errno> {

@@ -103,11 +103,11 @@ pub(crate) fn leave(machine: bool, code: u8) -> ! {
     call::exit(code)
 }
 
-/// Where the first argument is `prepare`, this is a command of the host's in a machine. Gives its exit code.
+/// Where the first argument is `furnish`, this is a command of the host's in a machine. Gives its exit code.
 fn helper(stack: *const usize) -> Option<u8> {
     let words = arguments(stack);
-    let (Some(b"prepare"), Some(rest)) = (words.get(1).copied(), words.get(2..)) else { return None };
-    Some(machine::prepare(rest).map_or_else(|errno| u8::try_from(errno.0).unwrap_or(BROKEN), |()| 0))
+    let (Some(b"furnish"), Some(rest)) = (words.get(1).copied(), words.get(2..)) else { return None };
+    Some(machine::furnish(rest).map_or_else(|errno| u8::try_from(errno.0).unwrap_or(BROKEN), |()| 0))
 }
 
 /// What this program was started with.
