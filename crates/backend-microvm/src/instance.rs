@@ -73,7 +73,7 @@ enum Phase {
 impl MicroInstance {
     pub(crate) fn new(
         qemu: Qemu,
-        (cgroup, identity): (Option<Cgroup>, Identity),
+        (cgroup, identity, gateway): (Option<Cgroup>, Identity, Option<Gateway>),
         outputs: Vec<Output>,
         terms: Terms,
     ) -> Result<Self, LaunchError> {
@@ -84,7 +84,7 @@ impl MicroInstance {
             Output::Collected { folder, .. } => folder.as_fd().try_clone_to_owned().ok(),
             Output::Layer { .. } => None,
         });
-        let held = Held { qemu, cgroup, _identity: identity, gateway: None, output };
+        let held = Held { qemu, cgroup, _identity: identity, gateway, output };
         let guest = GuestInstance::greet((from, to), terms, held, PATIENCE).map_err(|(error, mut held)| {
             held.kill();
             failed("greet the guest", &error)

@@ -243,7 +243,7 @@ pub(crate) fn failed(step: &str, error: &io::Error) -> LaunchError {
     LaunchError { step: step.to_owned(), why, remedy: remedy.to_owned() }
 }
 
-fn unstarted(error: &SpawnError) -> LaunchError {
+pub(crate) fn unstarted(error: &SpawnError) -> LaunchError {
     match error {
         SpawnError::Clone(source) => failed("make the machine's namespaces", source),
         SpawnError::Step { step, source } => failed(step, source),

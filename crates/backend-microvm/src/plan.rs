@@ -13,6 +13,8 @@ use crate::unpack::{Limits, Manner};
 use crate::{Folders, Microvm};
 use fumehood_backend::{Instance, LaunchError, LayerDisk, Placement, Plan};
 use fumehood_backend_native::cgroup::Cgroup;
+use fumehood_backend::gateway::Gateway;
+use fumehood_backend_native::gateway;
 use fumehood_backend_native::etc::{self, Guest, System};
 use fumehood_backend_native::identity::Identity;
 use fumehood_guest::entry::{Entry, What};
@@ -82,6 +84,7 @@ impl MicroPlan {
             remedy: "boot with `lsm=landlock,…` on Linux 5.19 or later".to_owned(),
         })?;
         refuse_what_is_not_held(envelope, placement)?;
+        placement.gateway.as_ref().map_or(Ok(()), |spec| gateway::check(spec, &placement.shared))?;
         let enforcement = enforcement(level, envelope, placement, &kernel);
         Ok(Self {
             envelope: envelope.clone(),
@@ -108,13 +111,15 @@ impl MicroPlan {
     fn template(&self, image: &Image, place: &Place<'_>) -> Result<Template, LaunchError> {
         let step = |error: io::Error| failed("make the sandbox's /etc", &error);
         let root = &self.envelope.filesystem().root;
-        let guest = Guest {
-            system: System::Host,
-            uid: self.envelope.privilege().uid,
-            home: &self.placement.home_at,
-            resolver: self.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS),
+        let resolver = self.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
+        let system = match root {
+            Root::HostSystem => Some(System::Host),
+            // Without a network it needs nobody to ask for names.
+            Root::Directory(_) => resolver.map(|_| System::Image),
         };
-        let made = matches!(root, Root::HostSystem).then(|| etc::folder(&self.placement.shared, guest));
+        let (uid, home) = (self.envelope.privilege().uid, self.placement.home_at.as_path());
+        let made = system
+            .map(|system| etc::folder(&self.placement.shared, Guest { system, uid, home, resolver }));
         let made = made.transpose().map_err(step)?;
         let recipe = Recipe {
             hardware: self.hardware(),
@@ -126,6 +131,12 @@ impl MicroPlan {
             setup: self.setup(),
         };
         Template::of(&recipe, &self.folders.templates, place)
+    }
+
+    /// The other end of its network, if it has one, and the link to it.
+    fn gateway(&self) -> Result<Option<(Gateway, OwnedFd)>, LaunchError> {
+        let Some(spec) = &self.placement.gateway else { return Ok(None) };
+        gateway::for_machine(spec).map(Some).map_err(|error| crate::machine::unstarted(&error))
     }
 
     /// Limits on QEMU and all its threads; the guest's own are its memory and its kernel's.
@@ -158,7 +169,7 @@ impl MicroPlan {
 
     fn restore(
         &self,
-        template: Template,
+        (template, tap): (Template, Option<OwnedFd>),
         image: &Image,
         place: &Place<'_>,
     ) -> Result<(Machine, Dialogue), LaunchError> {
@@ -167,7 +178,7 @@ impl MicroPlan {
         let root = image.open().map_err(|error| failed("open the root image", &error))?;
         let Template { memory, state } = template;
         let parts =
-            Parts { memory: memory.into(), root: root.into(), slot, state: state.into(), tap: None };
+            Parts { memory: memory.into(), root: root.into(), slot, state: state.into(), tap };
         let mut machine = Machine::start(self.hardware(), &Start::Restore, parts, place, deadline)?;
         machine.monitor.restore(STATE).map_err(|error| failed("restore the machine", &error))?;
         let dialogue = Dialogue::greet(&machine.stream, deadline)
@@ -312,16 +323,17 @@ impl Plan for MicroPlan {
         // A machine that boots for all is limited by none.
         let template = self.template(&image, &place(&[]))?;
         let outputs = self.outputs()?;
+        let (gateway, tap) = self.gateway()?.unzip();
         let cgroup = self.cgroup()?;
         let joins = cgroup.as_ref().map_or(&[][..], |cgroup| cgroup.joins.as_slice());
-        let restored = self.restore(template, &image, &place(joins)).and_then(|(machine, mut dialogue)| {
+        let restored = self.restore((template, tap), &image, &place(joins)).and_then(|(machine, mut dialogue)| {
             self.fill(&machine, &mut dialogue)?;
             Ok(machine)
         });
         match restored {
             Ok(machine) => {
                 let terms = Terms { person: Some(self.person()), limits: self.limits() };
-                let instance = MicroInstance::new(machine, (cgroup, identity), outputs, terms)?;
+                let instance = MicroInstance::new(machine, (cgroup, identity, gateway), outputs, terms)?;
                 Ok(Box::new(instance))
             }
             Err(error) => {
@@ -410,6 +422,13 @@ fn refuse_what_is_not_held(envelope: &Envelope, placement: &Placement) -> Result
             Clause::Filesystem,
             "a machine has no hold on the host's folders, so `--ro` can not be shown",
             "copy files in with `--in`, or show a folder with `--workspace DIR:ro`",
+        );
+    }
+    if placement.gateway.is_some() && fumehood_sys::host::euid() != 0 {
+        return refuse(
+            Clause::Network,
+            "only root can join a machine to a gateway in this version",
+            "run it as root, or leave the network rules out",
         );
     }
     if envelope.resources().memory_bytes < LEAST_MEMORY {

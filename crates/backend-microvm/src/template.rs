@@ -50,7 +50,7 @@ pub(crate) struct Recipe<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) image: &'a Image,
     pub(crate) root: &'a Root,
-    /// What is shown as `/etc`, where the image has none.
+    /// What is shown as `/etc`, or laid over the image's.
     pub(crate) etc: Option<&'a Path>,
     /// The folders that it has, in guestd's words.
     pub(crate) setup: Vec<u8>,
@@ -161,7 +161,8 @@ impl Recipe<'_> {
             }
         }
         if let Some(etc) = self.etc {
-            archive.tree(etc, "etc").map_err(|error| failed("make the machine's /etc", &error))?;
+            let name = if matches!(self.root, Root::HostSystem) { "etc" } else { "etc.over" };
+            archive.tree(etc, name).map_err(|error| failed("make the machine's /etc", &error))?;
         }
         Ok(archive.finish())
     }

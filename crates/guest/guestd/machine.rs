@@ -141,6 +141,12 @@ fn system() -> Result<(), Errno> {
                 let length = file::read_link(&image, &terminated, &mut target)?;
                 link(target.get(..length).unwrap_or_default(), &at)?;
             }
+            file::KIND_FOLDER if name == b"etc" && file::open_folder(None, b"/etc.over\0").is_ok() => {
+                // Who answers for names is said before what the image says.
+                make_folder(&at, 0o755)?;
+                let layers = [b"lowerdir=/etc.over:".as_slice(), IMAGE, b"/etc"].concat();
+                mount(b"overlay", &at, b"overlay", PLAIN | MS_RDONLY, &layers)?;
+            }
             file::KIND_FOLDER => {
                 make_folder(&at, 0o755)?;
                 bind(&[IMAGE, b"/", name].concat(), &at, MS_RDONLY)?;
@@ -388,7 +394,10 @@ fn copy_on_write(uid: u32) -> Result<(), Errno> {
     mount(SECOND_DISK, lower, b"erofs", PLAIN | MS_RDONLY, b"")?;
     own(upper, 0o755, Some(uid))?;
     make_folder(b"/workspace", 0o755)?;
-    let options = [b"lowerdir=".as_slice(), lower, b",upperdir=", upper, b",workdir=", work, b",userxattr"];
+    // Its marks are root's, which memory has in every kernel; the command can not set them.
+    let options = [
+        b"lowerdir=".as_slice(), lower, b",upperdir=", upper, b",workdir=", work, b",redirect_dir=nofollow,metacopy=off",
+    ];
     mount(b"overlay", b"/workspace", b"overlay", PLAIN, &options.concat())
 }
 
