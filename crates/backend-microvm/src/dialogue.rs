@@ -69,18 +69,25 @@ impl Dialogue {
     }
 
     /// Runs a command as guestd itself, and waits for its end. `Err` is its exit code as an error number.
-    pub(crate) fn run(&mut self, stream: &UnixStream, argv: &[Vec<u8>], what: &'static str) -> Result<(), Fault> {
+    pub(crate) fn run(
+        &mut self,
+        stream: &UnixStream,
+        argv: &[Vec<u8>],
+        what: &'static str,
+    ) -> Result<(), Fault> {
         let mut block = b"/\0".to_vec();
         for argument in argv {
             block.extend_from_slice(argument);
             block.push(0);
         }
         let argc = u32::try_from(argv.len()).unwrap_or(u32::MAX);
-        let start = Start { terminal: None, once: false, argc, envc: 0, block: &block, person: None, limits: &[] };
+        let start =
+            Start { terminal: None, once: false, argc, envc: 0, block: &block, person: None, limits: &[] };
         let channel = self.session.exec(&start).ok_or(Fault::Busy)?;
         self.session.end_input(channel);
         let failed = |errno: u32| {
-            let source = i32::try_from(errno).map_or_else(|_| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
+            let source = i32::try_from(errno)
+                .map_or_else(|_| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
             Fault::Failed { what, source }
         };
         let ended = self.wait(stream, |said| match said {
@@ -120,7 +127,8 @@ impl Dialogue {
                 Some(room) => room,
             };
             let part = buffer.get_mut(..room).unwrap_or_default();
-            let count = content.read(part).map_err(|source| Fault::Failed { what: "read what goes in", source })?;
+            let count =
+                content.read(part).map_err(|source| Fault::Failed { what: "read what goes in", source })?;
             if count == 0 {
                 break;
             }

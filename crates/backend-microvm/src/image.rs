@@ -133,7 +133,8 @@ fn parts(root: &Root) -> Vec<(PathBuf, String)> {
 fn make(root: &Root, path: &Path, stage: &Path) -> Result<(), Failure> {
     let tool = Tool::erofs().map_err(Failure::Missing)?;
     File::options().write(true).create_new(true).open(path)?;
-    let mut arguments = ["mkfs.erofs", "--quiet", "-x-1", "--all-root", "--preserve-mtime"].map(str::to_owned).to_vec();
+    let mut arguments =
+        ["mkfs.erofs", "--quiet", "-x-1", "--all-root", "--preserve-mtime"].map(str::to_owned).to_vec();
     if fumehood_sys::host::euid() != 0 {
         // What the caller can not read is not in it: at the container level the guest could not read it either.
         for (folder, inside) in parts(root) {

@@ -3,17 +3,17 @@
 //! What a command reads and writes goes through guestd's stream while it runs. When it has ended, and before the
 //! keeper is told, what it left in `/out` and in its workspace's layer is brought out.
 
-use crate::machine::{Machine as Qemu, failed};
 use crate::jail::said;
+use crate::machine::{Machine as Qemu, failed};
 use crate::unpack::{Limits, Manner, Unpacker};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, LaunchError, Meters};
 use fumehood_backend_native::cgroup::Cgroup;
 use fumehood_backend_native::identity::Identity;
+use fumehood_guest::GuestInstance;
 use fumehood_guest::frame::{OUTPUT, Tree};
 use fumehood_guest::host::Terms;
 use fumehood_guest::instance::Machine;
-use fumehood_guest::GuestInstance;
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::dirfd::DirHandle;
 use fumehood_sys::process;
@@ -64,7 +64,10 @@ pub(crate) struct MicroInstance {
 enum Phase {
     Running,
     /// The command has ended so; its files are on their way.
-    Bringing { ended: Event, current: Option<(u32, Unpacker)> },
+    Bringing {
+        ended: Event,
+        current: Option<(u32, Unpacker)>,
+    },
     Over,
 }
 
@@ -85,10 +88,11 @@ impl MicroInstance {
             Output::Layer { .. } => None,
         });
         let held = Held { qemu, cgroup, _identity: identity, gateway, output };
-        let guest = GuestInstance::greet((from, to), terms, held, PATIENCE).map_err(|(error, mut held)| {
-            held.kill();
-            failed("greet the guest", &error)
-        })?;
+        let guest =
+            GuestInstance::greet((from, to), terms, held, PATIENCE).map_err(|(error, mut held)| {
+                held.kill();
+                failed("greet the guest", &error)
+            })?;
         Ok(Self {
             guest,
             outputs: outputs.into(),

@@ -83,7 +83,8 @@ impl Kernel {
         let missing = |why: String| Missing {
             what: "a module of the guest kernel",
             why,
-            remedy: "install the whole package of that kernel, or build one: `scripts/guest-kernel`".to_owned(),
+            remedy: "install the whole package of that kernel, or build one: `scripts/guest-kernel`"
+                .to_owned(),
         };
         let files = module_files(&folder.join("kernel"));
         let builtin = builtin(folder);

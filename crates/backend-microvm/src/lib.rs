@@ -17,8 +17,8 @@ mod image;
 mod initramfs;
 mod instance;
 mod jail;
-pub mod kvm;
 mod kernel;
+pub mod kvm;
 mod machine;
 mod missing;
 mod plan;
@@ -119,7 +119,8 @@ impl Backend for Microvm {
 
     fn reap(&self, id: &TaskId) -> Result<(), ReapError> {
         let folders = self.hierarchy.folders(id);
-        cgroup::remove(&folders).map_err(|source| ReapError { what: format!("the cgroup of {id}"), source })?;
+        cgroup::remove(&folders)
+            .map_err(|source| ReapError { what: format!("the cgroup of {id}"), source })?;
         match fs::remove_dir_all(self.folder(id)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(ReapError { what: format!("the folder of {id}"), source: error })

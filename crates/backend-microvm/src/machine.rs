@@ -123,10 +123,7 @@ impl Machine {
         let deadline = Instant::now() + MEMORY_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let set = [
-                (self.listener.as_fd(), Interest::Read),
-                (self.spawned.pidfd.as_fd(), Interest::Read),
-            ];
+            let set = [(self.listener.as_fd(), Interest::Read), (self.spawned.pidfd.as_fd(), Interest::Read)];
             let found = poll::wait(&set, Some(left)).map_err(|error| failed(STEP, &error))?;
             if found.get(1).is_some_and(|ended| ended.ready) {
                 return Err(self.died());
@@ -200,9 +197,8 @@ fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> 
     add("device", "virtserialport,chardev=stream,name=fumehood".to_owned());
     for (name, number) in [("root", ROOT), ("slot", SLOT)] {
         add("add-fd", format!("fd={number},set={number}"));
-        let drive = format!(
-            "if=none,id={name},file=/dev/fdset/{number},format=raw,readonly=on,file.locking=off"
-        );
+        let drive =
+            format!("if=none,id={name},file=/dev/fdset/{number},format=raw,readonly=on,file.locking=off");
         add("drive", drive);
         add("device", format!("virtio-blk-device,drive={name}"));
     }

@@ -11,11 +11,11 @@ use crate::template::{Recipe, Template};
 use crate::tools::Tool;
 use crate::unpack::{Limits, Manner};
 use crate::{Folders, Microvm};
+use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Instance, LaunchError, LayerDisk, Placement, Plan};
 use fumehood_backend_native::cgroup::Cgroup;
-use fumehood_backend::gateway::Gateway;
-use fumehood_backend_native::gateway;
 use fumehood_backend_native::etc::{self, Guest, System};
+use fumehood_backend_native::gateway;
 use fumehood_backend_native::identity::Identity;
 use fumehood_guest::entry::{Entry, What};
 use fumehood_guest::frame::Person;
@@ -118,8 +118,8 @@ impl MicroPlan {
             Root::Directory(_) => resolver.map(|_| System::Image),
         };
         let (uid, home) = (self.envelope.privilege().uid, self.placement.home_at.as_path());
-        let made = system
-            .map(|system| etc::folder(&self.placement.shared, Guest { system, uid, home, resolver }));
+        let made =
+            system.map(|system| etc::folder(&self.placement.shared, Guest { system, uid, home, resolver }));
         let made = made.transpose().map_err(step)?;
         let recipe = Recipe {
             hardware: self.hardware(),
@@ -177,8 +177,7 @@ impl MicroPlan {
         let slot = self.slot(&place.stage)?;
         let root = image.open().map_err(|error| failed("open the root image", &error))?;
         let Template { memory, state } = template;
-        let parts =
-            Parts { memory: memory.into(), root: root.into(), slot, state: state.into(), tap };
+        let parts = Parts { memory: memory.into(), root: root.into(), slot, state: state.into(), tap };
         let mut machine = Machine::start(self.hardware(), &Start::Restore, parts, place, deadline)?;
         machine.monitor.restore(STATE).map_err(|error| failed("restore the machine", &error))?;
         let dialogue = Dialogue::greet(&machine.stream, deadline)
@@ -203,9 +202,7 @@ impl MicroPlan {
         let person = self.person();
         for input in &self.envelope.filesystem().inputs {
             let mut entries = input_entries(input)?;
-            dialogue
-                .put(stream, b"/", Some(person), &mut entries)
-                .map_err(told("copy the inputs in"))?;
+            dialogue.put(stream, b"/", Some(person), &mut entries).map_err(told("copy the inputs in"))?;
         }
         Ok(())
     }
@@ -326,10 +323,11 @@ impl Plan for MicroPlan {
         let (gateway, tap) = self.gateway()?.unzip();
         let cgroup = self.cgroup()?;
         let joins = cgroup.as_ref().map_or(&[][..], |cgroup| cgroup.joins.as_slice());
-        let restored = self.restore((template, tap), &image, &place(joins)).and_then(|(machine, mut dialogue)| {
-            self.fill(&machine, &mut dialogue)?;
-            Ok(machine)
-        });
+        let restored =
+            self.restore((template, tap), &image, &place(joins)).and_then(|(machine, mut dialogue)| {
+                self.fill(&machine, &mut dialogue)?;
+                Ok(machine)
+            });
         match restored {
             Ok(machine) => {
                 let terms = Terms { person: Some(self.person()), limits: self.limits() };
@@ -337,8 +335,7 @@ impl Plan for MicroPlan {
                 Ok(Box::new(instance))
             }
             Err(error) => {
-                let folders: Vec<PathBuf> =
-                    cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
+                let folders: Vec<PathBuf> = cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
                 // What stays is found again by its name.
                 let _ = fumehood_backend_native::cgroup::remove(&folders);
                 Err(error)
@@ -457,7 +454,10 @@ fn enforcement(level: &Microvm, envelope: &Envelope, placement: &Placement, kern
     let memory = quantity::show_bytes(limits.memory_bytes);
     let network = match &placement.gateway {
         None => by("no-device", "the machine has no network card".to_owned()),
-        Some(_) => by("gateway", "its one network card leads to a gateway, whose sockets its keeper holds".to_owned()),
+        Some(_) => by(
+            "gateway",
+            "its one network card leads to a gateway, whose sockets its keeper holds".to_owned(),
+        ),
     };
     let mut resources = vec![
         by("machine-memory", format!("the machine has {memory}; half of it at most is scratch")),

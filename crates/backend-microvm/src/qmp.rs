@@ -127,8 +127,13 @@ mod tests {
 
     #[test]
     fn greetings_and_events_are_passed_over() {
-        let mut monitor =
-            answering(&[r#"{"QMP":{}}"#, r#"{"return":{}}"#, r#"{"event":"STOP"}"#, r#"{"return":{}}"#, r#"{"return":{}}"#]);
+        let mut monitor = answering(&[
+            r#"{"QMP":{}}"#,
+            r#"{"return":{}}"#,
+            r#"{"event":"STOP"}"#,
+            r#"{"return":{}}"#,
+            r#"{"return":{}}"#,
+        ]);
         monitor.restore(6).unwrap();
     }
 

@@ -176,10 +176,9 @@ fn save(mut machine: Machine, state: &File, deadline: Instant) -> Result<(), Lau
     });
     let result = match ready {
         Err(error) => Err(machine.unanswered("boot the guest", &error)),
-        Ok(()) => machine
-            .monitor
-            .save(state.as_fd())
-            .map_err(|error| failed("write the machine's state", &error)),
+        Ok(()) => {
+            machine.monitor.save(state.as_fd()).map_err(|error| failed("write the machine's state", &error))
+        }
     };
     let _ = machine.monitor.quit();
     let pidfd = &machine.spawned.pidfd;
@@ -192,8 +191,11 @@ fn save(mut machine: Machine, state: &File, deadline: Instant) -> Result<(), Lau
 
 /// Starts what most commands start, so that every machine made from this has it in memory already.
 fn warm(dialogue: &mut Dialogue, machine: &Machine) {
-    let commands: [&[&str]; 3] =
-        [&["/bin/true"], &["/bin/sh", "-c", ":"], &["/usr/bin/python3", "-c", "import json, os, re, subprocess, sys"]];
+    let commands: [&[&str]; 3] = [
+        &["/bin/true"],
+        &["/bin/sh", "-c", ":"],
+        &["/usr/bin/python3", "-c", "import json, os, re, subprocess, sys"],
+    ];
     for words in commands {
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         // An image without it is as good.

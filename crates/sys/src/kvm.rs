@@ -135,7 +135,9 @@ fn guest() -> Result<(), String> {
             VcpuExit::IoOut(BREAKPOINTS_PORT, data) => breakpoints = number(data),
             VcpuExit::Hlt => break,
             VcpuExit::Shutdown => {
-                return Err("a system call or breakpoint from user mode does not reach the guest's kernel".to_owned());
+                return Err(
+                    "a system call or breakpoint from user mode does not reach the guest's kernel".to_owned()
+                );
             }
             other => return Err(format!("KVM gave up on a plain guest: {other:?}")),
         }

@@ -20,6 +20,10 @@ mod gate;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod machine;
+#[cfg(test)]
+mod microvm;
+#[cfg(test)]
 mod publish;
 #[cfg(test)]
 mod real_work;

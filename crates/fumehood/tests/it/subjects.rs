@@ -11,6 +11,10 @@ use std::process::{Command, Stdio};
 #[derive(Debug)]
 pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab);
 
+/// The built binary at the microvm level, under software emulation, with a root image.
+#[derive(Debug)]
+pub(crate) struct Microvm<'l>(pub(crate) &'l Lab, pub(crate) &'l std::path::Path);
+
 /// bubblewrap with every wall that it has, as a reference.
 #[derive(Debug)]
 pub(crate) struct Bubblewrap<'l>(pub(crate) &'l Lab);
@@ -31,7 +35,55 @@ impl Subject for Fumehood<'_> {
     }
 
     fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
-        let mut args: Vec<OsString> = vec![self.0.binary().into(), "run".into(), "--json".into()];
+        run_binary(self.0, &[], script, stage)
+    }
+}
+
+// === impl Microvm ===
+
+impl Subject for Microvm<'_> {
+    fn name(&self) -> String {
+        format!("microvm, {}", self.0.caller.word())
+    }
+
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        for want in case.wants {
+            match want {
+                Want::ReadOnlyView => return Err("shows no folder but a workspace".to_owned()),
+                Want::WorkspaceReadWrite => return Err("writes nothing through".to_owned()),
+                Want::Memory(bytes) if *bytes < 128 << 20 => return Err("is larger than that".to_owned()),
+                Want::Memory(_)
+                | Want::CopyOnWrite
+                | Want::WorkspaceReadOnly
+                | Want::Input
+                | Want::Output
+                | Want::StdinFile
+                | Want::StrayDescriptor
+                | Want::NamedVariable
+                | Want::SetVariable
+                | Want::Processes(_)
+                | Want::Timeout(_)
+                | Want::OutputCap(_)
+                | Want::Cause
+                | Want::Program(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+        let mut flags = crate::machine::flags(self.1);
+        if script.wants.iter().any(|want| matches!(want, Want::Memory(_))) {
+            flags.truncate(flags.len() - 2);
+        }
+        run_binary(self.0, &flags, script, stage)
+    }
+}
+
+fn run_binary(lab: &Lab, flags: &[String], script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+    {
+        let mut args: Vec<OsString> = vec![lab.binary().into(), "run".into(), "--json".into()];
+        args.extend(flags.iter().map(OsString::from));
         for want in script.wants {
             match want {
                 Want::CopyOnWrite => args.extend(["--workspace".into(), stage.project().into()]),
@@ -51,7 +103,7 @@ impl Subject for Fumehood<'_> {
         }
         args.push("--".into());
         args.extend(program(script));
-        let ran = start(self.0, stage, script, &args)?;
+        let ran = start(lab, stage, script, &args)?;
         Ok(outcome_of_report(&ran))
     }
 }

@@ -18,8 +18,8 @@ mod node;
 mod op;
 
 pub use beside::Beside;
-pub(crate) use mount::detached;
 pub use lockdown::MOST_ARGUMENTS;
+pub(crate) use mount::detached;
 pub use net::{Addresses, Gateway, GatewayShape, Listeners, MOST_PORTS};
 pub use op::{Attributes, Op, Owner, Program, Root};
 
