@@ -58,6 +58,8 @@ pub(crate) struct MicroInstance {
     /// Set when the machine is to be ended; until then the guest may give its files.
     doom: Option<Instant>,
     waiting: VecDeque<Event>,
+    /// Why not all of what it left came out.
+    unbrought: Option<String>,
 }
 
 #[derive(Debug)]
@@ -99,6 +101,7 @@ impl MicroInstance {
             phase: Phase::Running,
             doom: None,
             waiting: VecDeque::new(),
+            unbrought: None,
         })
     }
 
@@ -117,19 +120,31 @@ impl MicroInstance {
             match current {
                 Some((channel, unpacker)) => {
                     let channel = *channel;
-                    if !take(&mut self.guest, channel, unpacker) {
-                        return None;
+                    if let Err(error) = take(&mut self.guest, channel, unpacker)? {
+                        self.unbrought.get_or_insert_with(|| error.to_string());
                     }
                     *current = None;
                 }
                 None => match self.outputs.pop_front() {
-                    Some(output) => *current = begin(&mut self.guest, output),
+                    Some(output) => {
+                        *current = begin(&mut self.guest, output);
+                        if current.is_none() {
+                            self.unbrought.get_or_insert_with(|| "the guest has too much to do".to_owned());
+                        }
+                    }
                     None => break,
                 },
             }
         }
         match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Bringing { ended, .. } => Some(ended),
+            Phase::Bringing { ended, .. } => match self.unbrought.take() {
+                None => Some(ended),
+                // Told first: with its end the command is over.
+                Some(why) => {
+                    self.waiting.push_back(ended);
+                    Some(Event::Lost { why: format!("not all of its files came out: {why}") })
+                }
+            },
             other => {
                 self.phase = other;
                 None
@@ -160,21 +175,29 @@ fn begin(guest: &mut GuestInstance<Held>, output: Output) -> Option<(u32, Unpack
     Some((channel, unpacker))
 }
 
-/// Takes what has come of a tree. `true`: there is no more of it.
-fn take(guest: &mut GuestInstance<Held>, channel: u32, unpacker: &mut Unpacker) -> bool {
+/// Takes what has come of a tree. `None`: there is more to come; otherwise whether all of it is here.
+fn take(guest: &mut GuestInstance<Held>, channel: u32, unpacker: &mut Unpacker) -> Option<io::Result<()>> {
     loop {
         let host = guest.host();
         host.pump();
         let bytes = host.session().output(channel, OUTPUT).to_vec();
         if bytes.is_empty() {
-            let over = host.answer(channel).is_some() || !host.is_live();
-            return over && host.session().output(channel, OUTPUT).is_empty();
+            let answer = host.answer(channel);
+            if answer.is_none() && host.is_live() {
+                return None;
+            }
+            let cut = || Err(io::Error::new(io::ErrorKind::UnexpectedEof, "they were cut off"));
+            return Some(match answer {
+                Some(Err(error)) => Err(error),
+                Some(Ok(_)) if unpacker.is_whole() => Ok(()),
+                Some(Ok(_)) | None => cut(),
+            });
         }
         host.session().took(channel, OUTPUT, bytes.len());
-        if unpacker.feed(&bytes).is_err() {
+        if let Err(error) = unpacker.feed(&bytes) {
             host.session().release(channel);
             host.pump();
-            return true;
+            return Some(Err(error));
         }
     }
 }

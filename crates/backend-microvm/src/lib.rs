@@ -8,8 +8,7 @@
 //! call allow-list, and only the descriptors that it needs.
 //!
 //! **Invariant:** a machine runs no command before it has taken randomness and time of its own.
-//! **Invariant:** without a KVM that was tried and works, nothing runs but by software emulation, and only for who
-//! has accepted that.
+//! **Invariant:** what software emulates runs only for who has accepted that.
 
 mod dialogue;
 mod filter;
@@ -100,8 +99,8 @@ impl Backend for Microvm {
         if self.emulation == Emulation::Refused {
             return Err(Unenforceable {
                 clause: Clause::Privilege,
-                why: "no KVM that works was found, and without it the machine is emulated by software, which QEMU does not call a security boundary".to_owned(),
-                remedy: "`--accept-tcg` accepts software emulation for this run; a host with working KVM needs none (`fumehood doctor`)".to_owned(),
+                why: "its processor is emulated by software in this version, which QEMU does not call a security boundary".to_owned(),
+                remedy: "`--accept-tcg` accepts software emulation for this run; `fumehood choose` explains the levels".to_owned(),
             });
         }
         plan::MicroPlan::new(self, envelope, placement).map(|plan| Box::new(plan) as Box<dyn Plan>)

@@ -129,6 +129,7 @@ impl MicroPlan {
             root,
             etc: made.as_ref().map(|etc| etc.path.as_path()),
             setup: self.setup(),
+            filter: fumehood_backend_native::guest_filter(self.envelope.privilege().syscalls),
         };
         Template::of(&recipe, &self.folders.templates, place)
     }
@@ -480,7 +481,7 @@ fn enforcement(level: &Microvm, envelope: &Envelope, placement: &Placement, kern
         (
             Clause::Privilege,
             vec![
-                by("guest-kernel", format!("a kernel of its own, {}; no capability and no_new_privs inside", kernel.describe())),
+                by("guest-kernel", format!("a kernel of its own, {}; no capability, no_new_privs and a system call allow-list inside", kernel.describe())),
                 emulated,
                 jail(),
             ],

@@ -23,6 +23,7 @@ use crate::tools::Tool;
 use fumehood_backend::LaunchError;
 use fumehood_model::envelope::Root;
 use fumehood_sys::{host, process};
+use sha2::{Digest as _, Sha256};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::AsFd as _;
@@ -54,6 +55,8 @@ pub(crate) struct Recipe<'a> {
     pub(crate) etc: Option<&'a Path>,
     /// The folders that it has, in guestd's words.
     pub(crate) setup: Vec<u8>,
+    /// The system call filter of its commands.
+    pub(crate) filter: Vec<u8>,
 }
 
 /// One that is whole. Its files stay open, whoever removes them.
@@ -107,7 +110,8 @@ impl Recipe<'_> {
             &self.image.key,
             &etc,
             &String::from_utf8_lossy(&self.setup),
-            &key(&[&fumehood_guest_sum()]),
+            &sum(&self.filter),
+            &sum(fumehood_guest::image::BYTES),
             &processor(),
         ])
     }
@@ -122,8 +126,9 @@ impl Recipe<'_> {
         memory.set_len(self.hardware.memory_mib << 20).map_err(step)?;
         let initramfs = folder.join("initramfs");
         fs::write(&initramfs, self.initramfs()?).map_err(step)?;
+        // A word that the kernel does not know is for the first program. QEMU adds where the devices are behind it.
         let command_line = format!(
-            "quiet panic=-1 mitigations=off no_timer_check tsc_early_khz={} rdinit=/init -- machine",
+            "quiet panic=-1 mitigations=off no_timer_check tsc_early_khz={} rdinit=/init machine",
             host::counter_khz(COUNTER_SPAN)
         );
         let deadline = Instant::now() + BOOT_LIMIT;
@@ -148,6 +153,7 @@ impl Recipe<'_> {
         let folders =
             ["dev", "proc", "sys", "modules", "usr", "opt", "run", "tmp", "var", "var/tmp", "var/empty"];
         folders.iter().for_each(|name| archive.folder(name, 0o755));
+        archive.file("filter", 0o600, &self.filter);
         archive.file("setup", 0o600, &self.setup);
         archive.file("init", 0o755, fumehood_guest::image::BYTES);
         for (place, module) in self.kernel.load().map_err(Missing::fail)?.into_iter().enumerate() {
@@ -203,10 +209,9 @@ fn warm(dialogue: &mut Dialogue, machine: &Machine) {
     }
 }
 
-/// What tells this guestd from others.
-fn fumehood_guest_sum() -> String {
-    use sha2::{Digest as _, Sha256};
-    let digest = Sha256::digest(fumehood_guest::image::BYTES);
+/// What tells these bytes from others.
+fn sum(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

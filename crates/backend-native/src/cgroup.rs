@@ -99,12 +99,7 @@ impl Hierarchy {
     }
 
     /// Makes the cgroup of `id` with its limits. On failure nothing is left.
-    pub fn create(
-        &self,
-        id: &TaskId,
-        limits: &Resources,
-        host_cpus: u32,
-    ) -> io::Result<Option<Cgroup>> {
+    pub fn create(&self, id: &TaskId, limits: &Resources, host_cpus: u32) -> io::Result<Option<Cgroup>> {
         let cgroup = match self {
             Self::None { .. } => return Ok(None),
             Self::V2 { base, leave } => {

@@ -30,6 +30,13 @@ use fumehood_model::level::Level;
 use fumehood_sys::launch::Beside;
 use std::cell::RefCell;
 
+/// The system call filter of a profile, for a guest whose first process installs it: `struct sock_filter` one after
+/// the other.
+#[must_use]
+pub fn guest_filter(profile: fumehood_model::envelope::Syscalls) -> Vec<u8> {
+    syscalls::for_guest(profile).bytes()
+}
+
 /// The container level on this host.
 #[derive(Debug)]
 pub struct Native {

@@ -26,6 +26,29 @@ pub(crate) fn filter(profile: Syscalls, set_id: SetId) -> Filter {
     Filter::compile(&table(profile, set_id), ENOSYS)
 }
 
+/// The filter of a profile for a kernel that is not this one, where nobody answers: what is put to the keeper here
+/// is refused there, with the same error.
+pub(crate) fn for_guest(profile: Syscalls) -> Filter {
+    let mut table = table(profile, SetId::Allowed);
+    for (number, rule) in &mut table {
+        let errno = i32::try_from(*number).map_or(libc::EPERM, |number| refusal(number).1);
+        let refused = Action::Errno(u16::try_from(errno).unwrap_or(1));
+        let settle = |action: &mut Action| {
+            if *action == Action::Ask {
+                *action = refused;
+            }
+        };
+        match rule {
+            Rule::Always(action) => settle(action),
+            Rule::Cases { cases, otherwise } => {
+                cases.iter_mut().for_each(|(_, action)| settle(action));
+                settle(otherwise);
+            }
+        }
+    }
+    Filter::compile(&table, ENOSYS)
+}
+
 fn table(profile: Syscalls, set_id: SetId) -> BTreeMap<u32, Rule> {
     let mut table = BTreeMap::new();
     for group in

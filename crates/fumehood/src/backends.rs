@@ -20,22 +20,17 @@ pub(crate) struct Accepted {
     pub(crate) tcg: bool,
 }
 
-/// Whether the table may choose a level of this build here. A machine that software emulates stands for none.
-fn stands(level: Level) -> bool {
+/// Whether the table may choose a level of this build. A machine that software emulates stands for none.
+const fn stands(level: Level) -> bool {
     match level {
-        Level::Microvm => microvm_has_kvm(),
+        Level::Microvm => false,
         Level::Wasm | Level::Process | Level::Container | Level::Gvisor => true,
     }
 }
 
-#[cfg(feature = "microvm")]
-fn microvm_has_kvm() -> bool {
-    fumehood_backend_microvm::kvm::works().is_ok()
-}
-
-#[cfg(not(feature = "microvm"))]
-const fn microvm_has_kvm() -> bool {
-    false
+/// The levels of this build that the table may choose, weakest first.
+pub(crate) fn for_choice() -> impl Iterator<Item = Level> {
+    LEVELS.iter().copied().filter(|level| stands(*level))
 }
 
 /// Settles the level of a run. The one asked for is taken as it is; where the table chose, the
@@ -94,8 +89,8 @@ fn microvm(accepted: Accepted) -> Result<Box<dyn Backend>, Refusal> {
 
 /// What the line to the user says of a level that is weaker than its name.
 pub(crate) fn caution(level: Level) -> Option<&'static str> {
-    (level == Level::Microvm && !microvm_has_kvm()).then_some(
-        "microvm without KVM: the processor is emulated by software (TCG), which QEMU does not call a security boundary",
+    (level == Level::Microvm).then_some(
+        "microvm: the processor is emulated by software (TCG), which QEMU does not call a security boundary",
     )
 }
 
@@ -112,7 +107,7 @@ pub(crate) fn reason(choice: &Choice) -> String {
 }
 
 fn missing(choice: &Choice) -> Refusal {
-    let strongest = LEVELS.iter().max().copied().unwrap_or(Level::Container);
+    let strongest = LEVELS.iter().filter(|level| stands(**level)).max().copied().unwrap_or(Level::Container);
     let why = match choice.reason {
         Reason::Asked => format!("this version does not have the level `{}`", choice.level),
         Reason::Table { trust, blast } => format!(

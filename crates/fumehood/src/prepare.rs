@@ -10,7 +10,7 @@ use fumehood_backend::Backend;
 use fumehood_model::ending::Ending;
 use fumehood_model::envelope::{Envelope, Root};
 use fumehood_model::exec::ExecRequest;
-use fumehood_model::level::{Blast, Choice, Reason, Trust};
+use fumehood_model::level::{Blast, Choice, Level, Reason, Trust};
 use fumehood_runtime::environment;
 use fumehood_runtime::run::{OutputMode, RunRequest};
 use fumehood_runtime::toolchains::{Host, Resolution, Toolchains, Views, resolve};
@@ -192,7 +192,7 @@ fn level_note(choice: &Choice, terminals: Terminals) -> Option<String> {
     let Reason::Table { trust, blast } = choice.reason else { return None };
     // A level that can not be had is no advice.
     let stronger: Vec<&str> =
-        backends::LEVELS.iter().filter(|level| **level > choice.level).map(|level| level.name()).collect();
+        backends::for_choice().filter(|level| *level > choice.level).map(Level::name).collect();
     let stronger =
         if stronger.is_empty() { String::new() } else { format!("; stronger: {}", stronger.join(", ")) };
     let (trust, blast) = (spec::trust_name(trust), spec::blast_name(blast));

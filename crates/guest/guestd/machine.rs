@@ -76,6 +76,7 @@ pub(crate) fn begin() -> Result<Line, Errno> {
     modules()?;
     system()?;
     folders()?;
+    filter()?;
     name()?;
     network()?;
     port()
@@ -154,6 +155,23 @@ fn system() -> Result<(), Errno> {
             _ => {}
         }
     }
+    Ok(())
+}
+
+/// Takes the system call filter of commands from `/filter`.
+fn filter() -> Result<(), Errno> {
+    let file = file::open(None, b"/filter\0", file::O_RDONLY)?;
+    let length = file::stat(&file)?.size_bytes as usize;
+    let mut program = Vec::new();
+    program.resize(length, 0);
+    let mut done = 0;
+    while done < length {
+        match file::read(&file, program.get_mut(done..).unwrap_or_default())? {
+            0 => return Err(EINVAL),
+            count => done += count,
+        }
+    }
+    crate::person::set_filter(program);
     Ok(())
 }
 

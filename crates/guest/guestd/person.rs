@@ -2,6 +2,8 @@
 
 use crate::call::{self, Errno};
 use crate::frame;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// One past the last capability that any kernel knows.
 const CAPABILITIES: u64 = 64;
@@ -43,8 +45,39 @@ impl Person {
         call::plain(119, [gid, gid, gid, 0, 0, 0])?;
         call::plain(117, [uid, uid, uid, 0, 0, 0])?;
         // PR_SET_NO_NEW_PRIVS.
-        call::plain(157, [38, 1, 0, 0, 0, 0]).map(drop)
+        call::plain(157, [38, 1, 0, 0, 0, 0])?;
+        install()
     }
+}
+
+/// The system call filter of commands: where its instructions are, and how many. None where the guest has none.
+static FILTER: (AtomicPtr<u8>, AtomicUsize) = (AtomicPtr::new(core::ptr::null_mut()), AtomicUsize::new(0));
+/// `struct sock_filter`
+const INSTRUCTION_BYTES: usize = 8;
+
+/// Keeps a filter for every command that runs as somebody.
+pub(crate) fn set_filter(program: Vec<u8>) {
+    let program = program.leak();
+    FILTER.1.store(program.len() / INSTRUCTION_BYTES, Ordering::Release);
+    FILTER.0.store(program.as_mut_ptr(), Ordering::Release);
+}
+
+/// Runs in the started process: one kernel call.
+fn install() -> Result<(), Errno> {
+    /// `struct sock_fprog`
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        instructions: *const u8,
+    }
+    let instructions = FILTER.0.load(Ordering::Acquire);
+    if instructions.is_null() {
+        return Ok(());
+    }
+    let program = Program { length: FILTER.1.load(Ordering::Acquire) as u16, instructions };
+    // seccomp with SECCOMP_SET_MODE_FILTER.
+    // SAFETY: `program` is as the kernel reads it, and its instructions live as long as this program.
+    unsafe { call::raw(317, [1, 0, call::address(&raw const program), 0, 0, 0]) }.map(drop)
 }
 
 /// Sets one limit, soft and hard. One that is lower already is kept.

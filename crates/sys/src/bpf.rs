@@ -98,6 +98,17 @@ impl Filter {
         Self { program }
     }
 
+    /// The program as a kernel takes it: `struct sock_filter` one after the other.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let one = |step: &Instruction| {
+            let [code_0, code_1] = step.code.to_ne_bytes();
+            let [a, b, c, d] = step.value.to_ne_bytes();
+            [code_0, code_1, step.yes, step.no, a, b, c, d]
+        };
+        self.program.iter().flat_map(one).collect()
+    }
+
     /// How many instructions it has.
     pub fn len(&self) -> usize {
         self.program.len()

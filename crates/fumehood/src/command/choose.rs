@@ -46,7 +46,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     };
     let level = required(args.trust, args.blast);
     let stronger: Vec<Level> = Level::ALL.into_iter().filter(|other| *other > level).collect();
-    let available = backends::LEVELS.iter().any(|built| *built >= level);
+    let available = backends::for_choice().any(|built| built >= level);
     if args.json {
         screen::say_json(&Chosen { trust: args.trust, blast: args.blast, level, available, stronger });
         return ExitCode::SUCCESS;
@@ -57,14 +57,14 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     if !names.is_empty() {
         screen::say(&format!("stronger: {}", names.join(", ")));
     }
-    let stands = backends::LEVELS.iter().find(|built| **built >= level);
-    if let Some(built) = stands.filter(|built| **built != level) {
+    let stands = backends::for_choice().find(|built| *built >= level);
+    if let Some(built) = stands.filter(|built| *built != level) {
         screen::say(&format!(
             "this version does not have `{level}`: `{built}`, which is stronger, stands for it"
         ));
     }
     if !available {
-        let built: Vec<String> = backends::LEVELS.iter().map(|level| format!("`{level}`")).collect();
+        let built: Vec<String> = backends::for_choice().map(|level| format!("`{level}`")).collect();
         screen::say(&format!(
             "this version does not have `{level}`: `fumehood run` refuses, and names {} as the weaker way",
             built.join(", ")

@@ -15,11 +15,11 @@ const BOOT: Duration = Duration::from_secs(300);
 pub(crate) const MEMORY: &str = "256M";
 
 const PROGRAMS: &[&str] = &[
-    "sh", "bash", "cat", "chmod", "cp", "cut", "date", "dd", "echo", "env", "false", "find", "grep", "head",
-    "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mount", "mv", "perl", "ps", "pwd", "rm", "rmdir", "sed",
-    "setsid", "sleep", "sort", "stat", "tail", "test", "touch", "tr", "true", "uname", "unshare", "wc",
-    "yes", "curl", "seq", "timeout", "readlink", "nohup", "base64", "od", "printf", "awk", "tee", "xargs",
-    "umount",
+    "sh", "bash", "cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "find", "grep",
+    "head", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mount", "mv", "perl", "ps", "pwd", "rm", "rmdir",
+    "sed", "setsid", "sleep", "sort", "stat", "tail", "test", "touch", "tr", "true", "uname", "unshare",
+    "wc", "yes", "curl", "seq", "timeout", "readlink", "nohup", "base64", "od", "printf", "awk", "tee",
+    "xargs", "umount",
 ];
 
 /// Why there is no such level here, if there is none: said where the tests' output is read.
