@@ -90,14 +90,18 @@ impl Dialogue {
                 .map_or_else(|_| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
             Fault::Failed { what, source }
         };
-        let ended = self.wait(stream, |said| match said {
-            Said::Ended { channel: of, ended } if of == channel => Some(match ended.how {
+        let ended = self.wait(stream, |said| {
+            if let Said::NotStarted { channel: of, errno, .. } = said
+                && of == channel
+            {
+                return Some(Err(failed(errno)));
+            }
+            let Said::Ended { channel: of, ended } = said else { return None };
+            (of == channel).then(|| match ended.how {
                 How::Exited(0) => Ok(()),
                 How::Exited(code) => Err(failed(u32::from(code))),
                 How::Signalled(_) => Err(failed(0)),
-            }),
-            Said::NotStarted { channel: of, errno, .. } if of == channel => Some(Err(failed(errno))),
-            _ => None,
+            })
         });
         self.session.release(channel);
         ended
@@ -149,14 +153,15 @@ impl Dialogue {
 
     fn verdict(&mut self, channel: u32, what: &'static str) -> Option<Result<(), Fault>> {
         while let Some(said) = self.session.next_said() {
-            match said {
-                Said::Done { channel: of } if of == channel => return Some(Ok(())),
-                Said::Failed { channel: of, errno } if of == channel => {
-                    let source = i32::try_from(errno)
-                        .map_or_else(|_| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
-                    return Some(Err(Fault::Failed { what, source }));
-                }
-                _ => {}
+            if said == (Said::Done { channel }) {
+                return Some(Ok(()));
+            }
+            if let Said::Failed { channel: of, errno } = said
+                && of == channel
+            {
+                let source = i32::try_from(errno)
+                    .map_or_else(|_| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
+                return Some(Err(Fault::Failed { what, source }));
             }
         }
         None
@@ -198,9 +203,12 @@ impl Dialogue {
 }
 
 fn waited(error: io::Error) -> Fault {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Fault::Silent,
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Fault::Gone,
-        _ => Fault::Stream(error),
+    let kind = error.kind();
+    if kind == io::ErrorKind::WouldBlock || kind == io::ErrorKind::TimedOut {
+        Fault::Silent
+    } else if kind == io::ErrorKind::BrokenPipe || kind == io::ErrorKind::ConnectionReset {
+        Fault::Gone
+    } else {
+        Fault::Stream(error)
     }
 }

@@ -145,7 +145,7 @@ impl MicroInstance {
                     Some(Event::Lost { why: format!("not all of its files came out: {why}") })
                 }
             },
-            other => {
+            other @ (Phase::Running | Phase::Over) => {
                 self.phase = other;
                 None
             }
@@ -220,13 +220,12 @@ impl Instance for MicroInstance {
         if matches!(self.phase, Phase::Bringing { .. }) {
             return self.bring();
         }
-        match self.guest.next_event()? {
-            ended @ Event::Ended { .. } => {
-                self.phase = Phase::Bringing { ended, current: None };
-                self.bring()
-            }
-            event => Some(event),
+        let event = self.guest.next_event()?;
+        if !matches!(event, Event::Ended { .. }) {
+            return Some(event);
         }
+        self.phase = Phase::Bringing { ended: event, current: None };
+        self.bring()
     }
 
     fn carry(&mut self) -> Option<BorrowedFd<'_>> {

@@ -227,14 +227,19 @@ fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> 
 
 /// A step of the launch that the kernel refused.
 pub(crate) fn failed(step: &str, error: &io::Error) -> LaunchError {
-    let why = match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "it did not answer in time".to_owned(),
-        io::ErrorKind::StorageFull => "there is no space left on the disk of the state folder".to_owned(),
-        _ => error.to_string(),
+    let kind = error.kind();
+    let full = kind == io::ErrorKind::StorageFull;
+    let why = if kind == io::ErrorKind::TimedOut || kind == io::ErrorKind::WouldBlock {
+        "it did not answer in time".to_owned()
+    } else if full {
+        "there is no space left on the disk of the state folder".to_owned()
+    } else {
+        error.to_string()
     };
-    let remedy = match error.kind() {
-        io::ErrorKind::StorageFull => "free some space there, or name another with `FUMEHOOD_STATE`",
-        _ => "`fumehood doctor` looks at what this host can hold",
+    let remedy = if full {
+        "free some space there, or name another with `FUMEHOOD_STATE`"
+    } else {
+        "`fumehood doctor` looks at what this host can hold"
     };
     LaunchError { step: step.to_owned(), why, remedy: remedy.to_owned() }
 }

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** no more bytes and names are made than the limits say.
 
-use fumehood_guest::entry::{Entry, Front, What};
+use fumehood_guest::entry::{ENTRY_BYTES, Entry, Front, What};
 use fumehood_sys::dirfd::{DirHandle, FileHandle};
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -52,35 +52,42 @@ impl Unpacker {
     /// What is no entry, what is more than the limits, and the host's own.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         loop {
-            if let Some((file, left)) = &mut self.open {
-                let most = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                let (now, rest) = bytes.split_at_checked(most).unwrap_or((bytes, &[]));
-                file.write_all(now)?;
-                *left -= now.len() as u64;
-                bytes = rest;
-                if *left > 0 {
-                    return Ok(());
-                }
-                self.open = None;
-            }
-            if bytes.is_empty() && self.waiting.is_empty() {
+            bytes = self.content(bytes)?;
+            if bytes.is_empty() {
                 return Ok(());
             }
-            self.waiting.extend_from_slice(bytes);
-            let waiting = std::mem::take(&mut self.waiting);
-            match Entry::parse(&waiting) {
+            // A head that was cut is joined again, with no more than can belong to it.
+            let before = self.waiting.len();
+            let mut head = std::mem::take(&mut self.waiting);
+            if before > 0 {
+                head.extend_from_slice(bytes.get(..ENTRY_BYTES).unwrap_or(bytes));
+            }
+            let front = if before > 0 { head.as_slice() } else { bytes };
+            match Entry::parse(front) {
                 Front::More => {
-                    self.waiting = waiting;
+                    self.waiting = if before > 0 { head } else { bytes.to_vec() };
                     return Ok(());
                 }
                 Front::Garbage => return Err(io::Error::new(io::ErrorKind::InvalidData, "it sent no files")),
                 Front::Entry(entry, taken) => {
                     self.make(&entry)?;
-                    let rest = waiting.get(taken..).unwrap_or_default().to_vec();
-                    return self.feed(&rest);
+                    bytes = bytes.get(taken.saturating_sub(before)..).unwrap_or_default();
                 }
             }
         }
+    }
+
+    /// Writes what belongs to the open file, and gives the rest.
+    fn content<'a>(&mut self, bytes: &'a [u8]) -> io::Result<&'a [u8]> {
+        let Some((file, left)) = &mut self.open else { return Ok(bytes) };
+        let most = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+        let (now, rest) = bytes.split_at_checked(most).unwrap_or((bytes, &[]));
+        file.write_all(now)?;
+        *left -= now.len() as u64;
+        if *left == 0 {
+            self.open = None;
+        }
+        Ok(rest)
     }
 
     /// Whether it ended where an entry could begin.
