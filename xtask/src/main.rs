@@ -15,6 +15,7 @@ mod fuzz;
 mod measure;
 mod memory;
 mod metadata;
+mod microvm;
 mod run;
 mod size;
 mod tidy;
@@ -29,6 +30,7 @@ Usage: cargo xtask COMMAND
   bench         whole-process start, side by side with bwrap, crun, runc and a plain fork and exec
     egress        the egress wall: start, streams, requests, decisions, memory
     engine        engine-only figures, from the benchmark in backend-native
+    microvm IMAGE [BINARY]  restore, forks and snapshots of machines with that root folder
     memory        mean memory of idle sandboxes
     workspace     start under a large copy-on-write workspace, beside an empty one
   fuzz SECONDS  every fuzz target for so long
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         // How `bench egress` starts itself again in its network.
         ["bench", "egress-within", folder] => egress::within(folder.as_ref()),
         ["bench", "engine"] => engine::judge(),
+        ["bench", "microvm", image] => microvm::judge(image.as_ref(), None),
+        ["bench", "microvm", image, binary] => microvm::judge(image.as_ref(), Some(binary.as_ref())),
         ["bench", "memory"] => memory::idle(),
         ["bench", "workspace"] => workspace::large_beside_empty(),
         ["size"] => size::check(),

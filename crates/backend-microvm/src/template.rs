@@ -3,6 +3,7 @@
 //! ```text
 //! templates/KEY/memory   the guest's memory, mapped privately by every machine made from it
 //! templates/KEY/state    processor and devices, some ten kilobytes
+//! templates/KEY/times    how long its boot and its writing took, for who measures
 //! ```
 //!
 //! The key is made of everything that a snapshot depends on: QEMU, the kernel, guestd, the root image, the
@@ -142,9 +143,16 @@ impl Recipe<'_> {
         let start =
             Start::Boot { kernel: &self.kernel.image, initramfs: &initramfs, command_line: &command_line };
         let machine = Machine::start(self.hardware, &start, parts, place, deadline)?;
+        let began = Instant::now();
         let saved = save(machine, &state, deadline);
         fs::remove_file(&initramfs).map_err(step)?;
-        saved?;
+        let Saved { booted, written } = saved?;
+        let told = format!(
+            "boot_ms={} snapshot_ms={}\n",
+            booted.saturating_duration_since(began).as_millis(),
+            written.as_millis()
+        );
+        fs::write(folder.join("times"), told).map_err(step)?;
         memory.sync_data().and_then(|()| state.sync_data()).map_err(step)
     }
 
@@ -174,25 +182,36 @@ impl Recipe<'_> {
     }
 }
 
+/// When a template's guest answered, and how long writing it down took.
+#[derive(Clone, Copy, Debug)]
+struct Saved {
+    booted: Instant,
+    written: Duration,
+}
+
 /// Waits until the guest answers, then writes down how it stands.
-fn save(mut machine: Machine, state: &File, deadline: Instant) -> Result<(), LaunchError> {
+fn save(mut machine: Machine, state: &File, deadline: Instant) -> Result<Saved, LaunchError> {
+    let mut booted = Instant::now();
     let ready = Dialogue::greet(&machine.stream, deadline).and_then(|mut dialogue| {
+        booted = Instant::now();
         warm(&mut dialogue, &machine);
         dialogue.prepare(&machine.stream)
     });
+    let stopped = Instant::now();
     let result = match ready {
         Err(error) => Err(machine.unanswered("boot the guest", &error)),
         Ok(()) => {
             machine.monitor.save(state.as_fd()).map_err(|error| failed("write the machine's state", &error))
         }
     };
+    let written = stopped.elapsed();
     let _ = machine.monitor.quit();
     let pidfd = &machine.spawned.pidfd;
     if result.is_err() || !process::wait_gone(pidfd.as_fd(), END_LIMIT).unwrap_or(false) {
         let _ = process::send_signal(pidfd.as_fd(), 9);
     }
     process::reap(pidfd);
-    result
+    result.map(|()| Saved { booted, written })
 }
 
 /// Starts what most commands start, so that every machine made from this has it in memory already.
