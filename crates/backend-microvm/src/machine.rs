@@ -188,7 +188,7 @@ fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> 
     let memory = format!("memory-backend-file,id=memory,size={memory_mib}M,mem-path={MEMORY},share={share}");
     add("object", memory);
     add("m", memory_mib.to_string());
-    add("accel", "tcg,thread=single".to_owned());
+    add("accel", "tcg".to_owned());
     add("cpu", "max".to_owned());
     add("smp", "1".to_owned());
     add("display", "none".to_owned());

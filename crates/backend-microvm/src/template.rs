@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Grows when a machine is set up in another way.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 /// Each takes some fifty to a hundred megabytes of disk.
 const MOST: usize = 8;
 const OLDEST: Duration = Duration::from_secs(14 * 24 * 3600);

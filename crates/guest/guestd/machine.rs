@@ -192,7 +192,7 @@ fn port() -> Result<Line, Errno> {
         if found & POLLHUP == 0 {
             let to = file::above(from.number())?;
             let from = file::above(from.number())?;
-            return Line::over(from, to);
+            return Line::over(from, to).map(Line::without_end);
         }
         pause()?;
     }
