@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a guest whose command was ended may take to say so and give its files, before the machine is ended.
 const GRACE: Duration = Duration::from_secs(3);
+/// Between the end of a stream and that of the process that held it.
+const DYING: Duration = Duration::from_millis(200);
 /// `ENOENT`
 const NO_ENTRY: i32 = 2;
 
@@ -92,8 +94,9 @@ impl MicroInstance {
         let held = Held { qemu, cgroup, _identity: identity, gateway, output };
         let guest =
             GuestInstance::greet((from, to), terms, held, PATIENCE).map_err(|(error, mut held)| {
+                let words = held.last_words().unwrap_or_default();
                 held.kill();
-                failed("greet the guest", &error)
+                failed("greet the guest", &io::Error::new(error.kind(), format!("{error}; {words}")))
             })?;
         Ok(Self {
             guest,
@@ -278,9 +281,15 @@ impl Machine for Held {
     }
 
     fn last_words(&mut self) -> Option<String> {
+        let ended = process::wait_gone(self.qemu.spawned.pidfd.as_fd(), DYING).unwrap_or(false);
+        let how = if ended { process::try_reap(&self.qemu.spawned.pidfd) } else { None };
+        let how = match how {
+            Some(process::Ended::Exited(code)) => format!("QEMU ended with exit code {code}"),
+            Some(process::Ended::Signalled(signal)) => format!("QEMU was ended by signal {signal}"),
+            None => "QEMU closed the stream".to_owned(),
+        };
         let words = said(&self.qemu.words);
-        let words = if words.is_empty() { "without a word".to_owned() } else { words };
-        Some(format!("QEMU ended: {words}"))
+        Some(if words.is_empty() { how } else { format!("{how}: {words}") })
     }
 
     fn kill(&mut self) {

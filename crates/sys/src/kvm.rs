@@ -109,7 +109,10 @@ pub fn try_guest() -> Result<(), String> {
 }
 
 /// Runs it in this process.
-#[expect(clippy::wildcard_enum_match_arm, reason = "every other exit is one that a plain guest does not make")]
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "every other exit is one that a plain guest does not make"
+)]
 fn guest() -> Result<(), String> {
     let step = |what: &'static str| move |error: kvm_ioctls::Error| format!("KVM can not {what}: {error}");
     let kvm = Kvm::new().map_err(step("be opened"))?;
