@@ -64,12 +64,25 @@ fn shared(lab: &Lab) -> PathBuf {
     } else {
         std::env::temp_dir().join(format!("microvm-{}", std::process::id()))
     };
+    forget_ended();
     for name in ["", "images", "templates"] {
         let path = base.join(name);
         std::fs::create_dir_all(&path).unwrap();
         lab.give(&path);
     }
     base
+}
+
+/// Nothing runs when a process of tests ends, so the next one removes what the last one shared.
+fn forget_ended() {
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix("microvm-").and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another process of tests may be removing it too.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Makes the template, with more patience than a test has.
