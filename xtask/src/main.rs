@@ -16,6 +16,7 @@ mod gvisor;
 mod measure;
 mod memory;
 mod metadata;
+mod microvm;
 mod run;
 mod size;
 mod tidy;
@@ -37,6 +38,7 @@ Usage: cargo xtask COMMAND
                    wasm         the engine of the level wasm, and a script beside node
                    workspace    start under a large copy-on-write workspace, beside an empty one
     egress [PART]  the egress wall: start, stream, requests, memory, decide
+    microvm IMAGE [BINARY]  restore, forks and snapshots of machines with that root folder
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
   conformance   run the conformance list; write docs/parity.md and the matrix of docs/levels.md
@@ -65,6 +67,8 @@ fn main() -> ExitCode {
         ["bench", "egress", parts @ ..] => egress::judge(parts),
         // How `bench egress` starts itself again in its network.
         ["bench", "egress-within", folder, parts @ ..] => egress::within(folder.as_ref(), parts),
+        ["bench", "microvm", image] => microvm::judge(image.as_ref(), None),
+        ["bench", "microvm", image, binary] => microvm::judge(image.as_ref(), Some(binary.as_ref())),
         ["bench", parts @ ..] => run::parts(&BENCH, parts),
         ["size"] => size::check(),
         ["conformance"] => conformance::write(),

@@ -19,6 +19,7 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-guest", 3),
     ("fumehood-runtime", 3),
     ("fumehood-backend-gvisor", 4),
+    ("fumehood-backend-microvm", 4),
     ("fumehood-backend-wasm", 4),
     ("fumehood", 5),
     ("xtask", 6),

@@ -101,14 +101,14 @@ const WATCHED: &[&str] = &["", "ld.so.cache", "ssl/certs", "alternatives", "loca
 
 /// The folder, and a hold on it: while anybody has one, it is not removed.
 #[derive(Debug)]
-pub(crate) struct Etc {
-    pub(crate) path: PathBuf,
-    pub(crate) hold: fs::File,
+pub struct Etc {
+    pub path: PathBuf,
+    pub hold: fs::File,
 }
 
 /// Whether the system inside is the host's own, whose `/etc` is copied, or an image's, which has its own.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub(crate) enum System {
+pub enum System {
     Host,
     /// Only what says who answers for names is made, to be laid over the image's.
     Image,
@@ -116,16 +116,16 @@ pub(crate) enum System {
 
 /// Whose `/etc` it is.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(crate) struct Guest<'a> {
-    pub(crate) system: System,
-    pub(crate) uid: u32,
-    pub(crate) home: &'a Path,
+pub struct Guest<'a> {
+    pub system: System,
+    pub uid: u32,
+    pub home: &'a Path,
     /// Who answers for names, where there is a network.
-    pub(crate) resolver: Option<Ipv4Addr>,
+    pub resolver: Option<Ipv4Addr>,
 }
 
 /// Finds or makes the folder, beneath `shared`.
-pub(crate) fn folder(shared: &Path, guest: Guest<'_>) -> io::Result<Etc> {
+pub fn folder(shared: &Path, guest: Guest<'_>) -> io::Result<Etc> {
     // One that is found may be forgotten by another start before it is held.
     for _race in 0..8 {
         let path = find_or_make(shared, guest)?;

@@ -34,6 +34,9 @@ const ROUTER: Addresses = Addresses {
 
 /// Whether this kernel can hold that gateway. Once it has been seen to redirect, that is written down in `shared`
 /// for as long as it runs: trying costs more than making the gateway does, and a launch that fails still fails.
+///
+/// # Errors
+/// What it can not hold, and why.
 pub fn check(spec: &GatewaySpec, shared: &Path) -> Result<(), Unenforceable> {
     match ports(spec) {
         Some(ports) if ports.len() > MOST_PORTS => cannot(
@@ -192,6 +195,20 @@ impl Plumbing {
             }
         }
     }
+}
+
+/// Makes a gateway whose other end is a machine's network card, in a companion of ours; needs root. Gives its
+/// sockets, and the descriptor that the machine gets.
+///
+/// # Errors
+/// The part that failed.
+pub fn for_machine(spec: &GatewaySpec) -> Result<(Gateway, OwnedFd), SpawnError> {
+    let mut program = Program::default();
+    program.push("make the gateway", Op::Gateway(Box::new(Making::for_machine(shape(spec, Stack::Kernel)))));
+    let mut made = Beside::start(program).map_err(SpawnError::Clone)?.finish()?;
+    let broken = |error: io::Error| SpawnError::Step { step: "take the gateway's sockets", source: error };
+    let tap = made.pop().ok_or_else(|| broken(io::ErrorKind::NotFound.into()))?;
+    Ok((named(spec, made).map_err(broken)?, tap))
 }
 
 /// Gives each socket its name.

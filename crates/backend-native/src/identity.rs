@@ -36,6 +36,9 @@ pub struct NoneFree;
 
 impl Identity {
     /// An identity for a sandbox that sees itself as `inside`.
+    ///
+    /// # Errors
+    /// Every pick is held by another sandbox.
     pub fn take(inside: u32) -> Result<Self, NoneFree> {
         let inside = (inside, inside);
         if host::euid() != 0 {
@@ -51,6 +54,13 @@ impl Identity {
             }
         }
         Err(NoneFree)
+    }
+
+    /// The caller's own, for a helper that is not less than the caller.
+    #[must_use]
+    pub fn of_caller() -> Self {
+        let ids = (host::euid(), host::egid());
+        Self { kernel: ids, inside: ids, own: host::euid() == 0, _held: None }
     }
 }
 

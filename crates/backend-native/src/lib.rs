@@ -16,7 +16,7 @@ mod broker;
 pub mod cgroup;
 pub mod control;
 pub mod enforcement;
-mod etc;
+pub mod etc;
 pub mod gateway;
 pub mod identity;
 mod image;

@@ -19,13 +19,15 @@ pub(crate) const LEVELS: &[Level] = &[
     Level::Container,
     #[cfg(feature = "gvisor")]
     Level::Gvisor,
+    #[cfg(feature = "microvm")]
+    Level::Microvm,
 ];
 
 /// Whether the wall of a level of this build is emulated on this host, so that it stands for no choice.
 fn emulated(level: Level) -> bool {
     match level {
         Level::Wasm | Level::Process | Level::Container | Level::Gvisor => false,
-        // Not before it was seen to run on hardware.
+        // Until machines run on hardware.
         Level::Microvm => true,
     }
 }
@@ -43,6 +45,11 @@ pub(crate) fn stands_for(choice: &Choice) -> Option<Level> {
 /// The levels here that are stronger than `level`, and whose wall is no emulation.
 pub(crate) fn stronger(level: Level) -> Vec<Level> {
     rungs().iter().filter(|rung| rung.level > level && !rung.emulated).map(|rung| rung.level).collect()
+}
+
+/// The strongest level here that is not below `floor`, and whose wall is no emulation.
+pub(crate) fn strongest_from(floor: Level) -> Option<Level> {
+    rungs().iter().filter(|rung| rung.level >= floor && !rung.emulated).map(|rung| rung.level).max()
 }
 
 /// Settles the level of a run. The one asked for is taken as it is; where it was chosen, the
@@ -101,6 +108,9 @@ impl Early {
             Level::Gvisor => Ok(Box::new(fumehood_backend_gvisor::Gvisor::find())),
             #[cfg(not(feature = "gvisor"))]
             Level::Gvisor => Err(missing(&Choice { level, reason: Reason::Asked }, None)),
+            #[cfg(feature = "microvm")]
+            Level::Microvm => microvm(args.accept_tcg),
+            #[cfg(not(feature = "microvm"))]
             Level::Microvm => Err(missing(&Choice { level, reason: Reason::Asked }, None)),
         }
     }
@@ -108,7 +118,22 @@ impl Early {
 
 /// The backend of a level, with nothing begun.
 pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
-    Early(None).backend(level, &RunArguments::default())
+    // To look at what this host can hold is no run that anybody relies on.
+    Early(None).backend(level, &RunArguments { accept_tcg: true, ..RunArguments::default() })
+}
+
+#[cfg(feature = "microvm")]
+fn microvm(accept_tcg: bool) -> Result<Box<dyn Backend>, Refusal> {
+    use fumehood_backend_microvm::{Emulation, Microvm};
+    let emulation = if accept_tcg { Emulation::Accepted } else { Emulation::Refused };
+    Ok(Box::new(Microvm::find(crate::tasks::state()?.root(), emulation)))
+}
+
+/// What the line to the user says of a level that is weaker than its name.
+pub(crate) fn caution(level: Level) -> Option<&'static str> {
+    (level == Level::Microvm).then_some(
+        "microvm: the processor is emulated by software (TCG), which QEMU does not call a security boundary",
+    )
 }
 
 /// A guess from unread words: a wrong one costs a moment, and nothing else.
@@ -131,7 +156,8 @@ fn missing(choice: &Choice, floor: Option<Level>) -> Refusal {
         ),
     };
     // The next stronger one; where there is none, the strongest that there is.
-    let allowed = || LEVELS.iter().filter(|level| floor.is_none_or(|floor| **level >= floor));
+    let allowed =
+        || LEVELS.iter().filter(|level| !emulated(**level) && floor.is_none_or(|floor| **level >= floor));
     let other = allowed().find(|level| **level > choice.level).or_else(|| allowed().max());
     let remedy = match other {
         None => "install a version that has it".to_owned(),

@@ -76,6 +76,7 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     }
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, &question, terminals));
+    notes.extend(backends::caution(choice.level).map(str::to_owned));
     let timeout_written = layered.spec.resources.timeout.is_some();
     let shown = (&layered.envelope, standing.as_ref());
     let command = Command::new(args, shown, argv, &places, (choice.level, terminals));

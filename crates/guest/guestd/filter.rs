@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 /// Where it lies, as the instructions of a `struct sock_fprog`. Nobody inside can write there.
 pub(crate) const PATH: &[u8] = b"/run/guestd.filter\0";
 
+/// Where the image of a machine has it.
+pub(crate) const OF_MACHINE: &[u8] = b"/filter\0";
+
 /// The most instructions that a kernel takes.
 const MOST: usize = 4096;
 const INSTRUCTION_BYTES: usize = 8;
@@ -19,10 +22,10 @@ struct Header {
 }
 
 /// Reads it. It must be there, and be whole.
-pub(crate) fn read() -> Result<Vec<u8>, Errno> {
+pub(crate) fn read(path: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut room = Vec::new();
     room.resize(MOST * INSTRUCTION_BYTES, 0);
-    let length = file::small(PATH, &mut room)?.len();
+    let length = file::small(path, &mut room)?.len();
     room.truncate(length);
     // One that fills the room may have more behind it.
     if length == 0 || length % INSTRUCTION_BYTES != 0 || length >= MOST * INSTRUCTION_BYTES {

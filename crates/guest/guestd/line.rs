@@ -21,6 +21,9 @@ pub(crate) struct Line {
     /// To be written.
     outbox: Outbox,
     sent: usize,
+    /// Whether an end is no end: a machine's port has none while the host changes hands, and its host goes only
+    /// with the machine.
+    endless: bool,
 }
 
 /// Frames that wait.
@@ -56,7 +59,13 @@ impl Line {
         file::occupy_standard()?;
         file::set_nonblocking(&from)?;
         file::set_nonblocking(&to)?;
-        Ok(Self { from, to, inbox: Vec::new(), taken: 0, outbox: Outbox::default(), sent: 0 })
+        Ok(Self { from, to, inbox: Vec::new(), taken: 0, outbox: Outbox::default(), sent: 0, endless: false })
+    }
+
+    /// The same, for a port of a machine.
+    pub(crate) fn without_end(mut self) -> Self {
+        self.endless = true;
+        self
     }
 
     pub(crate) const fn from(&self) -> &Fd {
@@ -85,6 +94,8 @@ impl Line {
         let read = file::read(&self.from, room);
         self.inbox.truncate(before + *read.as_ref().unwrap_or(&0));
         match read {
+            // It is said again and again until somebody is there.
+            Ok(0) if self.endless => call::poll_for(&mut [], 2).is_ok(),
             Ok(0) => false,
             Ok(_) | Err(call::EAGAIN | call::EINTR) => true,
             Err(_) => false,

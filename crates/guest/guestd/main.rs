@@ -101,10 +101,20 @@ enum Place {
 }
 
 extern "C" fn main(stack: *const usize) -> ! {
-    let place = Place::of(stack);
+    let words = arguments(stack);
+    if let (Some(b"furnish"), Some(rest)) = (words.get(1).copied(), words.get(2..)) {
+        // A command of the host's in a machine.
+        let code = machine::furnish(rest).map_or_else(|errno| u8::try_from(errno.0).unwrap_or(BROKEN), |()| 0);
+        call::exit(code);
+    }
+    let place = Place::of(&words);
     let machine = place == Place::Machine;
     let line = if machine { machine::begin() } else { Line::standard() };
-    let filter = if place == Place::Filtered { filter::read().map(Some) } else { Ok(None) };
+    let filter = match place {
+        Place::Made => Ok(None),
+        Place::Filtered => filter::read(filter::PATH).map(Some),
+        Place::Machine => filter::read(filter::OF_MACHINE).map(Some),
+    };
     let guest = line.and_then(|line| Guest::begin(line, machine, filter?));
     let Ok(mut guest) = guest else { leave(machine, BROKEN) };
     loop {
@@ -123,28 +133,33 @@ pub(crate) fn leave(machine: bool, code: u8) -> ! {
 // === impl Place ===
 
 impl Place {
-    fn of(stack: *const usize) -> Self {
-        // SAFETY: the kernel puts the number of arguments where the stack of a new program begins.
-        let count = unsafe { stack.read() };
-        if count < 2 {
-            return Self::Made;
-        }
-        // SAFETY: behind it are as many addresses of strings, each ended by a zero.
-        let first = unsafe { stack.add(2).read() };
-        let first: *const u8 = core::ptr::with_exposed_provenance(first);
-        let is = |word: &[u8]| {
-            // Reads no further than the two agree, and so not past the zero at the end.
-            // SAFETY: as above; the strings live as long as the program.
-            word.iter().enumerate().all(|(place, byte)| unsafe { first.add(place).read() } == *byte)
-        };
-        if is(b"machine\0") {
-            Self::Machine
-        } else if is(b"filtered\0") {
-            Self::Filtered
-        } else {
-            Self::Made
+    fn of(words: &[&[u8]]) -> Self {
+        match words.get(1) {
+            Some(&b"machine") => Self::Machine,
+            Some(&b"filtered") => Self::Filtered,
+            Some(_) | None => Self::Made,
         }
     }
+}
+
+/// What this program was started with.
+fn arguments(stack: *const usize) -> alloc::vec::Vec<&'static [u8]> {
+    // SAFETY: the kernel puts the number of arguments where the stack of a new program begins.
+    let count = unsafe { stack.read() };
+    let one = |place| {
+        // SAFETY: behind it are as many addresses of strings.
+        let address = unsafe { stack.add(place).read() };
+        let text: *const u8 = core::ptr::with_exposed_provenance(address);
+        let mut length = 0;
+        // Volatile, or the compiler makes of it a call of a `strlen` that is not here.
+        // SAFETY: each is ended by a zero, and no byte behind that is read.
+        while unsafe { text.add(length).read_volatile() } != 0 {
+            length += 1;
+        }
+        // SAFETY: so many bytes are there, and live as long as the program.
+        unsafe { core::slice::from_raw_parts(text, length) }
+    };
+    (1..=count).map(one).collect()
 }
 
 #[panic_handler]

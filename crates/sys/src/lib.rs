@@ -21,6 +21,7 @@ pub mod dirfd;
 pub mod host;
 pub mod idmap;
 pub mod interfaces;
+pub mod kvm;
 pub mod landlock;
 pub mod launch;
 pub mod loopdev;

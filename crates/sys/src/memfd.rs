@@ -38,6 +38,14 @@ pub fn sealed(name: &CStr, bytes: &[u8], purpose: Purpose) -> io::Result<OwnedFd
     Ok(file.into())
 }
 
+/// An empty file in memory that can change. It closes on exec.
+///
+/// # Errors
+/// The kernel's: out of memory or descriptors.
+pub fn open(name: &CStr, purpose: Purpose) -> io::Result<OwnedFd> {
+    create(name, purpose)
+}
+
 fn create(name: &CStr, purpose: Purpose) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     let wish = match purpose {

@@ -117,7 +117,7 @@ fn explain(args: &Args, question: &Question, choice: &Choice) {
         )),
         None => {
             let floor = question.floor.unwrap_or(Level::Wasm);
-            let weaker = backends::LEVELS.iter().filter(|level| **level >= floor).max();
+            let weaker = backends::strongest_from(floor);
             let weaker =
                 weaker.map_or_else(String::new, |built| format!(", and names `{built}` as the weaker way"));
             screen::say(&format!(

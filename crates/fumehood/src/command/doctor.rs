@@ -7,6 +7,8 @@ use crate::{backends, screen, tasks, usage};
 use clap::Parser;
 use fumehood_model::enforcement::{Clause, Enforcement, Mechanism, Strength};
 use fumehood_model::level::Level;
+#[cfg(feature = "microvm")]
+use fumehood_runtime::state::State;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -103,6 +105,10 @@ fn examine(level: Level, settings: &Settings) -> LevelState {
         Ok(state) => state,
         Err(refusal) => return empty(format!("{}; {}", refusal.why, refusal.remedy)),
     };
+    #[cfg(feature = "microvm")]
+    if level == Level::Microvm {
+        return LevelState { level, ..machine(&state) };
+    }
     let findings = attempt::all(level, &state);
     let enforcement =
         findings.iter().rfind(|finding| finding.works).map(|finding| finding.enforcement.clone());
@@ -116,6 +122,33 @@ fn examine(level: Level, settings: &Settings) -> LevelState {
     }
     let holds = findings.first().is_some_and(|finding| finding.works);
     LevelState { level, holds, note: None, clauses: clauses(&enforcement), findings, obstacles }
+}
+
+/// A machine is not started: its first start makes an image of the system folders, which takes a minute.
+#[cfg(feature = "microvm")]
+fn machine(state: &State) -> LevelState {
+    use fumehood_backend_microvm::{Microvm, kvm};
+    let missing = Microvm::missing(state.root());
+    let kvm = kvm::works();
+    let note = match &kvm {
+        Ok(()) => "by KVM, which ran a guest of our own".to_owned(),
+        Err(why) => {
+            format!("by software emulation alone, with `--accept-tcg`: KVM does not work here ({why})")
+        }
+    };
+    let obstacles = missing.into_iter().map(|missing| Obstacle {
+        what: format!("{} is missing: {}", missing.what, missing.why),
+        remedy: missing.remedy,
+    });
+    let obstacles: Vec<Obstacle> = obstacles.collect();
+    LevelState {
+        level: Level::Microvm,
+        holds: obstacles.is_empty(),
+        note: Some(note),
+        clauses: Vec::new(),
+        findings: Vec::new(),
+        obstacles,
+    }
 }
 
 fn clauses(enforcement: &Enforcement) -> Vec<ClauseState> {

@@ -84,10 +84,14 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
     pub(crate) max_output: Option<String>,
 
-    /// Level: `container`, or `wasm` for a WebAssembly file; `process`, `gvisor`, `microvm` are not in
-    /// this version. Left out, it follows from --trust and --blast (`fumehood choose`)
+    /// Level: `process`, `container`, `gvisor`, `microvm`, or `wasm` for a WebAssembly file. Left out,
+    /// it follows from --trust and --blast (`fumehood choose`)
     #[arg(long, value_name = "LEVEL", help_heading = "Isolation", value_parser = spec::level_parser(), hide_possible_values = true)]
     pub(crate) level: Option<Level>,
+    /// Take a microvm whose processor is emulated by software, where there is no KVM: slower, and no
+    /// security boundary that QEMU vouches for
+    #[arg(long, help_heading = "Isolation")]
+    pub(crate) accept_tcg: bool,
     /// How far the input can be trusted: `low`, `medium`, `high` [default: medium]
     #[arg(long, value_name = "TRUST", help_heading = "Isolation", value_parser = spec::trust_parser(), hide_possible_values = true)]
     pub(crate) trust: Option<Trust>,

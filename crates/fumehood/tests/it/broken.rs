@@ -150,12 +150,6 @@ const ROWS: &[Row] = &[
     Row { name: "no such image", host: Host::Whole, flags: &["--image", "@/none"], step: PATHS },
     Row { name: "an image that is a file", host: Host::Whole, flags: &["--image", "@/file"], step: PATHS },
     Row {
-        name: "an image with nothing in it",
-        host: Host::Whole,
-        flags: &["--image", "@/empty"],
-        step: ["show the image's /etc"; 2],
-    },
-    Row {
         name: "a secret whose variable is not set",
         host: Host::Whole,
         flags: &["--secret", "X=env:NOT_THERE", "--allow", "https://example.com with bearer:X"],

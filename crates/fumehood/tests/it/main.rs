@@ -26,6 +26,10 @@ mod images;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod machine;
+#[cfg(test)]
+mod microvm;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod prove;

@@ -16,6 +16,10 @@ pub(crate) struct Fumehood<'l>(pub(crate) &'l Lab, pub(crate) Level);
 #[derive(Debug)]
 pub(crate) struct Bare<'l>(pub(crate) &'l Lab);
 
+/// The built binary at the microvm level, under software emulation, with a root image.
+#[derive(Debug)]
+pub(crate) struct Microvm<'l>(pub(crate) &'l Lab, pub(crate) &'l std::path::Path);
+
 /// bubblewrap with every wall that it has, as a reference.
 #[derive(Debug)]
 pub(crate) struct Bubblewrap<'l>(pub(crate) &'l Lab);
@@ -140,6 +144,48 @@ impl Subject for Bare<'_> {
         let text = text.replace(" /out", " $FUMEHOOD_OUT").replace(" /tmp ", " $TMPDIR ");
         let script = Script { text, wants: script.wants };
         run_at(self.0, &self.0.forbidding(), &["--level", "process"], (&script, stage))
+    }
+}
+
+// === impl Microvm ===
+
+impl Subject for Microvm<'_> {
+    fn name(&self) -> String {
+        format!("microvm, {}", self.0.caller.word())
+    }
+
+    fn supports(&self, case: &Case) -> Result<(), String> {
+        for want in case.wants {
+            match want {
+                Want::ReadOnlyView => return Err("shows no folder but a workspace".to_owned()),
+                Want::WorkspaceReadWrite => return Err("writes nothing through".to_owned()),
+                Want::Memory(bytes) if *bytes < 128 << 20 => return Err("is larger than that".to_owned()),
+                Want::Memory(_)
+                | Want::CopyOnWrite
+                | Want::WorkspaceReadOnly
+                | Want::Input
+                | Want::Output
+                | Want::StdinFile
+                | Want::StrayDescriptor
+                | Want::NamedVariable
+                | Want::SetVariable
+                | Want::Processes(_)
+                | Want::Timeout(_)
+                | Want::OutputCap(_)
+                | Want::Cause
+                | Want::Program(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, script: &Script, stage: &Stage) -> std::io::Result<Outcome> {
+        let mut flags = crate::machine::flags(self.1);
+        if script.wants.iter().any(|want| matches!(want, Want::Memory(_))) {
+            flags.truncate(flags.len() - 2);
+        }
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        run_at(self.0, &[], &flags, (script, stage))
     }
 }
 

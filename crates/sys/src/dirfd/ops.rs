@@ -96,6 +96,30 @@ impl DirHandle {
         done(unsafe { libc::linkat(self.raw(), name.as_ptr(), to.raw(), new_name.as_ptr(), 0) })
     }
 
+    /// Makes what an overlay takes for a name that is gone: a character device 0:0, which opens nothing and needs
+    /// no privilege.
+    pub fn make_whiteout(&self, name: &OsStr) -> io::Result<()> {
+        self.make_node(name, libc::S_IFCHR)
+    }
+
+    /// Makes a pipe that nobody has open.
+    pub fn make_fifo(&self, name: &OsStr) -> io::Result<()> {
+        self.make_node(name, libc::S_IFIFO | 0o600)
+    }
+
+    fn make_node(&self, name: &OsStr, mode: libc::mode_t) -> io::Result<()> {
+        let name = leaf(name)?;
+        // SAFETY: the descriptor is held by `self`; `name` is NUL-terminated and outlives the call.
+        done(unsafe { libc::mknodat(self.raw(), name.as_ptr(), mode, 0) })
+    }
+
+    /// Says of this directory of an overlay's upper layer that nothing of the lower one shows through.
+    pub fn mark_opaque(&self) -> io::Result<()> {
+        let (name, value) = (c"user.overlay.opaque", b"y");
+        // SAFETY: the descriptor is held by `self`; the name is NUL-terminated and the value as long as is said.
+        done(unsafe { libc::fsetxattr(self.raw(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
+    }
+
     /// What the link `name` holds.
     pub fn read_link(&self, name: &OsStr) -> io::Result<OsString> {
         let name = leaf(name)?;

@@ -3,7 +3,7 @@
 use super::command::Command;
 use super::ids::prctl;
 use crate::raw::{self, CWD, EMPTY, Errno, Result, fd, ptr, syscall};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// `_LINUX_CAPABILITY_VERSION_3`
@@ -110,6 +110,49 @@ pub(super) fn descriptors(control: &OwnedFd) -> Result<()> {
     unsafe { syscall(libc::SYS_close_range, range) }.map(drop)
 }
 
+/// The first descriptor that is placed by number, after the three standard ones.
+const FIRST_PLACED: usize = 3;
+
+pub(super) fn handover(error: &OwnedFd, descriptors: &[OwnedFd]) -> Result<()> {
+    let null = raw::open(CWD, c"/dev/null", libc::O_RDWR | libc::O_CLOEXEC, 0)?;
+    for standard in 0..2 {
+        duplicate(null as usize, standard)?;
+    }
+    duplicate(error.as_raw_fd() as usize, 2)?;
+    for (place, descriptor) in (FIRST_PLACED..).zip(descriptors) {
+        let number = descriptor.as_raw_fd() as usize;
+        if number < FIRST_PLACED + descriptors.len() {
+            return Err(Errno(libc::EBADF));
+        }
+        duplicate(number, place)?;
+    }
+    let first = FIRST_PLACED + descriptors.len();
+    let range = [first, u32::MAX as usize, libc::CLOSE_RANGE_CLOEXEC as usize, 0, 0, 0];
+    // SAFETY: only marks descriptors of this child's own table.
+    unsafe { syscall(libc::SYS_close_range, range) }.map(drop)
+}
+
+/// The most arguments of a program that is executed by its path.
+pub const MOST_ARGUMENTS: usize = 127;
+
+pub(super) fn execute_path(path: &CStr, arguments: &[CString]) -> Result<()> {
+    let mut argv = [std::ptr::null::<libc::c_char>(); MOST_ARGUMENTS + 1];
+    if arguments.len() > MOST_ARGUMENTS {
+        return Err(Errno(libc::E2BIG));
+    }
+    for (place, argument) in argv.iter_mut().zip(arguments) {
+        *place = argument.as_ptr();
+    }
+    let none = 0_u64;
+    let mask = std::ptr::from_ref(&none) as usize;
+    // SAFETY: the mask is live, and its size is the kernel's.
+    unsafe { syscall(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, 0, 8, 0, 0]) }?;
+    let envp = [std::ptr::null::<libc::c_char>()];
+    let call = [fd(CWD), ptr(path), argv.as_ptr() as usize, envp.as_ptr() as usize, 0, 0];
+    // SAFETY: both arrays are null-terminated and live until the call replaces this image.
+    unsafe { syscall(libc::SYS_execveat, call) }.map(drop)
+}
+
 pub(super) fn execute(program: &OwnedFd, name: &CStr) -> Result<()> {
     // Signals were blocked for the clone. `init` sets its own mask; it must not inherit ours.
     let none = 0_u64;
@@ -152,6 +195,6 @@ pub(super) fn become_program(command: &Command) -> Result<()> {
 }
 
 fn duplicate(from: usize, to: usize) -> Result<()> {
-    // SAFETY: `to` is one of 0 to 3 in the child's own descriptor table, which nobody else uses.
+    // SAFETY: `to` is a low number of the child's own descriptor table, where nobody else uses it.
     unsafe { syscall(libc::SYS_dup3, [from, to, 0, 0, 0, 0]) }.map(drop)
 }

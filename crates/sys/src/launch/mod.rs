@@ -20,6 +20,7 @@ mod op;
 
 pub use beside::Beside;
 pub use command::Command;
+pub use lockdown::MOST_ARGUMENTS;
 pub(crate) use mount::detached;
 pub use net::{Addresses, Gateway, GatewayShape, Listeners, MOST_PORTS};
 pub use op::{Attributes, Op, Owner, Program, Root};

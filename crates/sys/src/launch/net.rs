@@ -31,6 +31,8 @@ pub const MOST_PORTS: usize = 64;
 const AT_ONCE: usize = crate::socket::MAX_DESCRIPTORS;
 /// The sockets that every gateway has.
 pub(super) const FIXED_SOCKETS: usize = 4;
+/// And the link to a machine, where the sandbox is one.
+pub(super) const MOST_TAPS: usize = 1;
 
 /// Connections that wait to be accepted, for each listener.
 const BACKLOG: usize = 1024;
@@ -108,6 +110,8 @@ pub(super) enum Sandbox {
     Current,
     /// Another companion makes it, and keeps it as the first of its products.
     Of(Arc<Outcome>),
+    /// There is none: a machine's network card is the other end.
+    Machine,
 }
 
 /// Makes a gateway, and joins a sandbox's network namespace to it.
@@ -144,6 +148,17 @@ impl Gateway {
     /// is let go of.
     pub fn by_child(shape: GatewayShape, socket: OwnedFd, tag: u8) -> Arc<Self> {
         Arc::new(Self::new(shape, Sandbox::Current, Some((socket, tag))))
+    }
+
+    /// As [`Gateway::by_child`], for a machine whose network card will be the other end of the link. The last
+    /// descriptor is that of the link.
+    pub fn for_machine_by_child(shape: GatewayShape, socket: OwnedFd, tag: u8) -> Arc<Self> {
+        Arc::new(Self::new(shape, Sandbox::Machine, Some((socket, tag))))
+    }
+
+    /// To be made by [`super::Op::Gateway`], for a machine; the descriptors are products.
+    pub fn for_machine(shape: GatewayShape) -> Self {
+        Self::new(shape, Sandbox::Machine, None)
     }
 
     pub(super) fn beside(shape: GatewayShape, sandbox: Arc<Outcome>) -> Self {
@@ -208,6 +223,7 @@ impl Gateway {
         part(SANDBOX);
         let gateway = own_network()?;
         match &self.sandbox {
+            Sandbox::Machine => return self.join_machine(&outer, keep),
             Sandbox::Current => enter(here.0)?,
             Sandbox::Of(maker) => enter(maker.await_first().ok_or(Errno(libc::ECHILD))?)?,
         }
@@ -254,6 +270,26 @@ impl Gateway {
         // SAFETY: `address` is live and only read.
         unsafe { syscall(libc::SYS_bind, words) }?;
         Ok(socket)
+    }
+
+    /// The link to a machine; from inside the gateway's namespace.
+    fn join_machine(&self, outer: &Netlink, keep: &dyn Fn(RawFd)) -> Result<()> {
+        self.part.store(JOIN, Ordering::Release);
+        let tap = tap()?;
+        let GatewayShape { inside, router, .. } = &self.shape;
+        let mut batch = Batch::new();
+        batch.no_own_address(LINK);
+        batch.up_unasked(LINK, &HARDWARE);
+        for to in inside.hosts() {
+            batch.route(&Route { to, interface: LINK, scope: Scope::Link, table: Table::Local });
+        }
+        batch.address(LINK, router.hosts()[1]);
+        outer.apply(batch)?;
+        let mut parcel = Parcel { gateway: self, keep, waiting: [const { None }; AT_ONCE] };
+        parcel.add(tap)?;
+        parcel.send()?;
+        self.part.store(MADE, Ordering::Release);
+        Ok(())
     }
 
     /// The pair of links; from inside the sandbox's namespace.
@@ -355,6 +391,33 @@ const IPV6_FREEBIND: i32 = 78;
 /// What a gateway for every port asks of the kernel, with ports that do not matter.
 pub(super) fn try_redirect() -> Result<()> {
     redirect_all(1, &[NAMES], (Ipv4Addr::LOCALHOST, NAMES))
+}
+
+/// One end is a link of this namespace, the other the descriptor. Frames have no header of the kernel's before them.
+fn tap() -> Result<Held> {
+    /// `struct ifreq` as this call uses it.
+    #[repr(C)]
+    struct Request {
+        name: [u8; 16],
+        flags: u16,
+        rest: [u8; 22],
+    }
+    const SET_INTERFACE: usize = 0x4004_54CA;
+    const SET_INDEX: usize = 0x4004_54DA;
+    const TAP_WITHOUT_HEADER: u16 = 0x1002;
+    let file = Held(raw::open(CWD, c"/dev/net/tun", libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK, 0)?);
+    let index = LINK.index;
+    let pointer = std::ptr::from_ref(&index) as usize;
+    // SAFETY: `index` is live and only read.
+    unsafe { syscall(libc::SYS_ioctl, [fd(file.0), SET_INDEX, pointer, 0, 0, 0]) }?;
+    let mut request = Request { name: [0; 16], flags: TAP_WITHOUT_HEADER, rest: [0; 22] };
+    for (place, byte) in request.name.iter_mut().zip(b"eth0") {
+        *place = *byte;
+    }
+    let pointer = std::ptr::from_mut(&mut request) as usize;
+    // SAFETY: `request` has the kernel's layout and lives through the call.
+    unsafe { syscall(libc::SYS_ioctl, [fd(file.0), SET_INTERFACE, pointer, 0, 0, 0]) }?;
+    Ok(file)
 }
 
 fn everything_is_local() -> Batch {

@@ -222,6 +222,12 @@ pub enum Op {
     },
     /// Place descriptors: these at 0, 1 and 2, and close the rest on exec. Each has a number above those.
     Streams([OwnedFd; 3]),
+    /// Place descriptors for a program that is not ours: `/dev/null` at 0 and 1, `error` at 2, the others from 3
+    /// on in their order; close the rest on exec. All of them must have higher numbers than these.
+    Handover {
+        error: OwnedFd,
+        descriptors: Vec<OwnedFd>,
+    },
     /// Install a filter, and send its listener through this socket with one byte of tag.
     Seccomp {
         filter: Filter,
@@ -234,6 +240,12 @@ pub enum Op {
     Execute {
         program: OwnedFd,
         name: CString,
+    },
+    /// Execute the program at a path of the guest's with arguments, the first of which names it, and an empty
+    /// environment. [`super::MOST_ARGUMENTS`] at most.
+    ExecutePath {
+        path: CString,
+        arguments: Vec<CString>,
     },
 }
 
@@ -264,7 +276,7 @@ pub(super) enum Fate {
 pub(super) struct Products([AtomicI32; MOST_PRODUCTS]);
 
 /// A gateway makes more than anything else does.
-const MOST_PRODUCTS: usize = net::MOST_PORTS + net::FIXED_SOCKETS;
+const MOST_PRODUCTS: usize = net::MOST_PORTS + net::FIXED_SOCKETS + net::MOST_TAPS;
 
 const RUNNING: u64 = u64::MAX;
 const EXECUTING: u64 = u64::MAX - 1;
@@ -295,7 +307,7 @@ impl Program {
     /// Applies every step in order. Returns when one failed, or when none executed a program.
     pub(super) fn apply(&self, outcome: &Outcome) {
         for (step, (op, _)) in self.steps.iter().enumerate() {
-            if matches!(op, Op::Execute { .. } | Op::BecomeProgram(_)) {
+            if matches!(op, Op::Execute { .. } | Op::BecomeProgram(_) | Op::ExecutePath { .. }) {
                 outcome.fate.store(EXECUTING, Ordering::Release);
             }
             if let Err(Errno(errno)) = op.apply(&outcome.products) {
@@ -377,10 +389,12 @@ impl Op {
             Self::Streams(streams) => lockdown::streams(streams),
             Self::BecomeProgram(command) => lockdown::become_program(command),
             Self::Descriptors { control } => lockdown::descriptors(control),
+            Self::Handover { error, descriptors } => lockdown::handover(error, descriptors),
             Self::Seccomp { filter, socket, tag } => {
                 notify::hand_over(filter.enforce(), socket.as_raw_fd(), *tag)
             }
             Self::Execute { program, name } => lockdown::execute(program, name),
+            Self::ExecutePath { path, arguments } => lockdown::execute_path(path, arguments),
         }
     }
 }

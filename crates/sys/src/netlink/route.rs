@@ -149,6 +149,15 @@ impl Batch {
         self.link(interface, IFF_UP);
     }
 
+    /// Gives a link its hardware address, and brings it up as one on which nobody is asked for theirs.
+    pub(crate) fn up_unasked(&mut self, interface: Interface, hardware: &[u8; 6]) {
+        self.begin(RTM_NEWLINK, 0);
+        self.link(interface, 0);
+        self.attribute(IFLA_ADDRESS, hardware);
+        self.begin(RTM_NEWLINK, 0);
+        self.link(interface, IFF_UP | IFF_NOARP);
+    }
+
     pub(crate) fn address(&mut self, interface: Interface, prefix: Prefix) {
         self.begin(RTM_NEWADDR, CREATE);
         let (family, bytes, length) = parts(prefix.address);

@@ -1,0 +1,325 @@
+//! A live machine, as the keeper sees it.
+//!
+//! What a command reads and writes goes through guestd's stream while it runs. When it has ended, and before the
+//! keeper is told, what it left in `/out` and in its workspace's layer is brought out.
+
+use crate::jail::said;
+use crate::machine::{Machine as Qemu, failed};
+use crate::unpack::{Limits, Manner, Unpacker};
+use fumehood_backend::gateway::Gateway;
+use fumehood_backend::{Event, ExecError, GuestStdio, Instance, LaunchError, Meters};
+use fumehood_backend_native::cgroup::Cgroup;
+use fumehood_backend_native::identity::Identity;
+use fumehood_guest::GuestInstance;
+use fumehood_guest::frame::{OUTPUT, Tree};
+use fumehood_guest::host::Terms;
+use fumehood_guest::instance::Machine;
+use fumehood_model::exec::ExecRequest;
+use fumehood_sys::dirfd::DirHandle;
+use fumehood_sys::process;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// From a restored machine to guestd's second answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a guest whose command was ended may take to say so and give its files, before the machine is ended.
+const GRACE: Duration = Duration::from_secs(3);
+/// Between the end of a stream and that of the process that held it.
+const DYING: Duration = Duration::from_millis(200);
+/// `ENOENT`
+const NO_ENTRY: i32 = 2;
+
+/// Where something goes that a guest leaves.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// What it wrote to `/out`: a folder that the collector reads.
+    Collected { folder: DirHandle, limits: Limits },
+    /// What its workspace's layer holds.
+    Layer { upper: DirHandle, manner: Manner, limits: Limits },
+}
+
+/// A machine and what belongs to it on the host.
+#[derive(Debug)]
+pub(crate) struct Held {
+    qemu: Qemu,
+    cgroup: Option<Cgroup>,
+    /// Held: the kernel uid is this machine's while it lives.
+    _identity: Identity,
+    gateway: Option<Gateway>,
+    output: Option<OwnedFd>,
+}
+
+/// A live sandbox of this level.
+#[derive(Debug)]
+pub(crate) struct MicroInstance {
+    guest: GuestInstance<Held>,
+    outputs: VecDeque<Output>,
+    phase: Phase,
+    /// Set when the machine is to be ended; until then the guest may give its files.
+    doom: Option<Instant>,
+    waiting: VecDeque<Event>,
+    /// Why not all of what it left came out.
+    unbrought: Option<String>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Running,
+    /// The command has ended so; its files are on their way.
+    Bringing {
+        ended: Event,
+        current: Option<(u32, Unpacker)>,
+    },
+    Over,
+}
+
+// === impl MicroInstance ===
+
+impl MicroInstance {
+    pub(crate) fn new(
+        qemu: Qemu,
+        (cgroup, identity, gateway): (Option<Cgroup>, Identity, Option<Gateway>),
+        outputs: Vec<Output>,
+        terms: Terms,
+    ) -> Result<Self, LaunchError> {
+        let step = |error: io::Error| failed("watch the machine", &error);
+        let stream = qemu.stream.try_clone().map_err(step)?;
+        let (from, to): (OwnedFd, OwnedFd) = (stream.try_clone().map_err(step)?.into(), stream.into());
+        let output = outputs.iter().find_map(|output| match output {
+            Output::Collected { folder, .. } => folder.as_fd().try_clone_to_owned().ok(),
+            Output::Layer { .. } => None,
+        });
+        let held = Held { qemu, cgroup, _identity: identity, gateway, output };
+        let guest =
+            GuestInstance::greet((from, to), terms, held, PATIENCE).map_err(|(error, mut held)| {
+                let words = held.last_words().unwrap_or_default();
+                held.kill();
+                failed("greet the guest", &io::Error::new(error.kind(), format!("{error}; {words}")))
+            })?;
+        Ok(Self {
+            guest,
+            outputs: outputs.into(),
+            phase: Phase::Running,
+            doom: None,
+            waiting: VecDeque::new(),
+            unbrought: None,
+        })
+    }
+
+    /// QEMU asks to open a file for writing only when something is wrong with it.
+    fn refuse_files(&mut self) {
+        let listener = &self.guest.machine().qemu.listener;
+        while let Some(call) = listener.next() {
+            let _ = listener.refuse(call, NO_ENTRY);
+        }
+    }
+
+    /// Goes on with bringing files out. Gives the command's end once all are here.
+    fn bring(&mut self) -> Option<Event> {
+        loop {
+            let Phase::Bringing { current, .. } = &mut self.phase else { return None };
+            match current {
+                Some((channel, unpacker)) => {
+                    let channel = *channel;
+                    if let Err(error) = take(&mut self.guest, channel, unpacker)? {
+                        self.unbrought.get_or_insert_with(|| error.to_string());
+                    }
+                    *current = None;
+                }
+                None => match self.outputs.pop_front() {
+                    Some(output) => {
+                        *current = begin(&mut self.guest, output);
+                        if current.is_none() {
+                            self.unbrought.get_or_insert_with(|| "the guest has too much to do".to_owned());
+                        }
+                    }
+                    None => break,
+                },
+            }
+        }
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Bringing { ended, .. } => match self.unbrought.take() {
+                None => Some(ended),
+                // Told first: with its end the command is over.
+                Some(why) => {
+                    self.waiting.push_back(ended);
+                    Some(Event::Lost { why: format!("not all of its files came out: {why}") })
+                }
+            },
+            other @ (Phase::Running | Phase::Over) => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+
+    /// Ends a machine whose guest did not make use of its grace.
+    fn watch_doom(&mut self) {
+        if self.doom.is_some_and(|doom| Instant::now() >= doom) {
+            self.guest.kill();
+        }
+    }
+}
+
+fn begin(guest: &mut GuestInstance<Held>, output: Output) -> Option<(u32, Unpacker)> {
+    let (path, tree, unpacker): (&[u8], _, _) = match output {
+        Output::Collected { folder, limits } => {
+            let manner = Manner { owner: None, overlay: false };
+            (b"/out", Tree::Whole, Unpacker::new(folder, manner, limits))
+        }
+        Output::Layer { upper, manner, limits } => {
+            (b"/.machine/scratch/upper", Tree::Changes, Unpacker::new(upper, manner, limits))
+        }
+    };
+    let channel = guest.host().session().get(path, tree)?;
+    guest.host().pump();
+    Some((channel, unpacker))
+}
+
+/// Takes what has come of a tree. `None`: there is more to come; otherwise whether all of it is here.
+fn take(guest: &mut GuestInstance<Held>, channel: u32, unpacker: &mut Unpacker) -> Option<io::Result<()>> {
+    loop {
+        let host = guest.host();
+        host.pump();
+        let bytes = host.session().output(channel, OUTPUT).to_vec();
+        if bytes.is_empty() {
+            let answer = host.answer(channel);
+            if answer.is_none() && host.is_live() {
+                return None;
+            }
+            let cut = || Err(io::Error::new(io::ErrorKind::UnexpectedEof, "they were cut off"));
+            return Some(match answer {
+                Some(Err(error)) => Err(error),
+                Some(Ok(_)) if unpacker.is_whole() => Ok(()),
+                Some(Ok(_)) | None => cut(),
+            });
+        }
+        host.session().took(channel, OUTPUT, bytes.len());
+        if let Err(error) = unpacker.feed(&bytes) {
+            host.session().release(channel);
+            host.pump();
+            return Some(Err(error));
+        }
+    }
+}
+
+impl Instance for MicroInstance {
+    fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<(), ExecError> {
+        self.guest.exec(request, stdio)
+    }
+
+    fn events(&self) -> BorrowedFd<'_> {
+        self.guest.events()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        self.refuse_files();
+        self.watch_doom();
+        if let Some(event) = self.waiting.pop_front() {
+            return Some(event);
+        }
+        if matches!(self.phase, Phase::Bringing { .. }) {
+            return self.bring();
+        }
+        let event = self.guest.next_event()?;
+        if !matches!(event, Event::Ended { .. }) {
+            return Some(event);
+        }
+        self.phase = Phase::Bringing { ended: event, current: None };
+        self.bring()
+    }
+
+    fn carry(&mut self) -> Option<BorrowedFd<'_>> {
+        self.guest.carry()
+    }
+
+    fn resize(&mut self, rows: u16, columns: u16) {
+        self.guest.resize(rows, columns);
+    }
+
+    fn signal(&mut self, signal: i32) -> Result<(), ExecError> {
+        self.guest.signal(signal)
+    }
+
+    /// The guest is asked first, so that what was written can still come out.
+    fn kill(&mut self) {
+        if self.doom.is_some() || !matches!(self.phase, Phase::Running) || self.outputs.is_empty() {
+            return self.guest.kill();
+        }
+        self.doom = Some(Instant::now() + GRACE);
+        self.guest.host().kill_all();
+    }
+
+    fn wait_gone(&mut self, limit: Duration) -> bool {
+        self.guest.kill();
+        self.guest.wait_gone(limit)
+    }
+
+    fn meters(&mut self) -> Meters {
+        self.watch_doom();
+        self.guest.meters()
+    }
+
+    fn take_gateway(&mut self) -> Option<Gateway> {
+        self.guest.take_gateway()
+    }
+
+    fn dial(&mut self, port: u16) -> Result<u32, ExecError> {
+        self.guest.dial(port)
+    }
+
+    fn output(&self) -> Option<BorrowedFd<'_>> {
+        self.guest.output()
+    }
+}
+
+impl Machine for Held {
+    fn gone(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.qemu.spawned.pidfd.as_fd())
+    }
+
+    fn last_words(&mut self) -> Option<String> {
+        let ended = process::wait_gone(self.qemu.spawned.pidfd.as_fd(), DYING).unwrap_or(false);
+        let how = if ended { process::try_reap(&self.qemu.spawned.pidfd) } else { None };
+        let how = match how {
+            Some(process::Ended::Exited(code)) => format!("QEMU ended with exit code {code}"),
+            Some(process::Ended::Signalled(signal)) => format!("QEMU was ended by signal {signal}"),
+            None => "QEMU closed the stream".to_owned(),
+        };
+        let words = said(&self.qemu.words);
+        Some(if words.is_empty() { how } else { format!("{how}: {words}") })
+    }
+
+    fn kill(&mut self) {
+        let _ = process::send_signal(self.qemu.spawned.pidfd.as_fd(), 9);
+    }
+
+    fn wait_gone(&mut self, limit: Duration) -> bool {
+        process::wait_gone(self.qemu.spawned.pidfd.as_fd(), limit).unwrap_or(false)
+    }
+
+    fn meters(&mut self) -> Meters {
+        match &self.cgroup {
+            None => Meters::default(),
+            Some(cgroup) => {
+                let counters = cgroup.counters();
+                Meters {
+                    memory_bytes: counters.memory_bytes,
+                    peak_memory_bytes: counters.peak_bytes,
+                    oom_kills: counters.oom_kills,
+                    ..Meters::default()
+                }
+            }
+        }
+    }
+
+    fn take_gateway(&mut self) -> Option<Gateway> {
+        self.gateway.take()
+    }
+
+    fn output(&self) -> Option<BorrowedFd<'_>> {
+        self.output.as_ref().map(|folder| folder.as_fd())
+    }
+}
