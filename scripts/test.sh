@@ -41,7 +41,6 @@ want javac default-jdk-headless
 want keytool default-jre-headless
 want go golang-go
 want qemu-system-x86_64 qemu-system-x86
-want mkfs.erofs erofs-utils
 ls /boot/vmlinuz-* > /dev/null 2>&1 || missing="$missing linux-image-cloud-amd64"
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
 ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing="$missing postgresql"
