@@ -95,7 +95,8 @@ impl Jail {
         program.push("enforce the system call filter", op);
         let op = Op::ExecutePath { path: c_path(&self.program), arguments: self.arguments };
         program.push("execute the machine", op);
-        let namespaces = Namespaces { user: !identity.own, pids: true, mounts: true, quiet: true, names: false };
+        let namespaces =
+            Namespaces { user: !identity.own, pids: true, mounts: true, quiet: true, names: false };
         let spawned = launch::spawn(&program, namespaces, None)?;
         drop(program);
         let listener = receive(&ours).map_err(SpawnError::Clone)?;
