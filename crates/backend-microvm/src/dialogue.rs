@@ -44,6 +44,14 @@ impl Dialogue {
         Ok(dialogue)
     }
 
+    /// The session, for who goes on with it.
+    pub(crate) fn into_session(mut self, stream: &UnixStream) -> io::Result<Session> {
+        while self.session.next_said().is_some() {}
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(None)?;
+        Ok(self.session)
+    }
+
     /// What follows may take until then.
     pub(crate) fn extend(&mut self, deadline: Instant) {
         self.deadline = deadline;

@@ -3,6 +3,7 @@
 //! What a command reads and writes goes through guestd's stream while it runs. When it has ended, and before the
 //! keeper is told, what it left in `/out` and in its workspace's layer is brought out.
 
+use crate::dialogue::Dialogue;
 use crate::jail::said;
 use crate::machine::{Machine as Qemu, failed};
 use crate::unpack::{Limits, Manner, Unpacker};
@@ -22,8 +23,6 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// From a restored machine to guestd's second answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a guest whose command was ended may take to say so and give its files, before the machine is ended.
 const GRACE: Duration = Duration::from_secs(3);
 /// Between the end of a stream and that of the process that held it.
@@ -79,7 +78,7 @@ enum Phase {
 
 impl MicroInstance {
     pub(crate) fn new(
-        qemu: Qemu,
+        (qemu, dialogue): (Qemu, Dialogue),
         (cgroup, identity, gateway): (Option<Cgroup>, Identity, Option<Gateway>),
         outputs: Vec<Output>,
         terms: Terms,
@@ -91,12 +90,12 @@ impl MicroInstance {
             Output::Collected { folder, .. } => folder.as_fd().try_clone_to_owned().ok(),
             Output::Layer { .. } => None,
         });
+        let session = dialogue.into_session(&qemu.stream).map_err(step)?;
         let held = Held { qemu, cgroup, _identity: identity, gateway, output };
         let guest =
-            GuestInstance::greet((from, to), terms, held, PATIENCE).map_err(|(error, mut held)| {
-                let words = held.last_words().unwrap_or_default();
+            GuestInstance::resume(session, (from, to), terms, held).map_err(|(error, mut held)| {
                 held.kill();
-                failed("greet the guest", &io::Error::new(error.kind(), format!("{error}; {words}")))
+                failed("go on with the guest", &error)
             })?;
         Ok(Self {
             guest,

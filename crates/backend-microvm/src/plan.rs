@@ -328,7 +328,7 @@ impl Plan for MicroPlan {
         let restored =
             self.restore((template, tap), &image, &place(joins)).and_then(|(machine, mut dialogue)| {
                 self.fill(&machine, &mut dialogue)?;
-                Ok(machine)
+                Ok((machine, dialogue))
             });
         match restored {
             Ok(machine) => {

@@ -247,7 +247,9 @@ impl Guest {
             envc: head.envc,
             block: wire::Block::Inline(block),
         };
-        let person = head.person.under(self.filter.as_deref());
+        // What runs as nobody else in a machine is the host's own, which furnishes it.
+        let filter = self.filter.as_deref().filter(|_| !self.machine || head.person.is_somebody());
+        let person = head.person.under(filter);
         let launched = self.ground.launch(&exec, theirs, &person);
         let Launched { pid, terminal } = launched.map_err(|(stage, errno)| (translated(stage), errno))?;
         match (terminal, ours) {

@@ -20,6 +20,11 @@ pub(crate) type Wish = Person<'static>;
 // === impl Person ===
 
 impl Person<'_> {
+    /// Whether it is to be another than the first process is.
+    pub(crate) const fn is_somebody(&self) -> bool {
+        self.who.is_some()
+    }
+
     /// The same, with a filter.
     pub(crate) const fn under<'b>(&self, filter: Option<&'b [u8]>) -> Person<'b> {
         Person { filter, who: self.who, limits: self.limits, count: self.count }

@@ -87,13 +87,29 @@ impl Host {
     /// # Errors
     /// Out of descriptors or memory.
     pub fn new(from: OwnedFd, to: OwnedFd, terms: Terms) -> io::Result<Self> {
+        let session = Session::new(fumehood_sys::host::random()?);
+        Self::over(session, from, to, terms)
+    }
+
+    /// Goes on with a guest that has answered its greeting, and with nothing that it was asked still open. What was
+    /// read of its stream was given to `session`: another greeting would be lost behind a frame that was cut.
+    ///
+    /// # Errors
+    /// Out of descriptors or memory.
+    pub fn resume(session: Session, from: OwnedFd, to: OwnedFd, terms: Terms) -> io::Result<Self> {
+        let mut host = Self::over(session, from, to, terms)?;
+        host.ready = true;
+        Ok(host)
+    }
+
+    fn over(session: Session, from: OwnedFd, to: OwnedFd, terms: Terms) -> io::Result<Self> {
         process::set_nonblocking(&from, true)?;
         process::set_nonblocking(&to, true)?;
         let watch = Watch::new()?;
         watch.add(from.as_fd(), FROM, Interest::Read)?;
         watch.add(to.as_fd(), TO, Interest::Hangup)?;
         let mut host = Self {
-            session: Session::new(fumehood_sys::host::random()?),
+            session,
             from: from.into(),
             to: to.into(),
             watch,

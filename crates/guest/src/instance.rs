@@ -2,6 +2,7 @@
 
 use crate::frame::Size;
 use crate::host::{Host, Terms};
+use crate::session::Session;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
 use fumehood_model::exec::ExecRequest;
@@ -72,6 +73,25 @@ impl<M: Machine> GuestInstance<M> {
             Err(error) => return Err((error, machine)),
         };
         Ok(Self { host, machine, exec: None })
+    }
+
+    /// Goes on with a guest that was greeted already (see [`Host::resume`]).
+    ///
+    /// # Errors
+    /// Those of [`Host::resume`], with the machine, which is not killed.
+    pub fn resume(
+        session: Session,
+        (from, to): (OwnedFd, OwnedFd),
+        terms: Terms,
+        machine: M,
+    ) -> Result<Self, (io::Error, M)> {
+        let host = Host::resume(session, from, to, terms).and_then(|mut host| {
+            machine.gone().map_or(Ok(()), |gone| host.watch_machine(gone)).map(|()| host)
+        });
+        match host {
+            Ok(host) => Ok(Self { host, machine, exec: None }),
+            Err(error) => Err((error, machine)),
+        }
     }
 
     /// Whether the guest lives and waits for its first command.

@@ -49,7 +49,7 @@ pub(crate) fn lab(caller: Caller) -> (Lab, PathBuf) {
     }
     std::fs::DirBuilder::new().mode(0o700).create(lab.state()).unwrap();
     lab.give(&lab.state());
-    for name in ["images", "templates"] {
+    for name in ["disks", "templates"] {
         symlink(shared.join(name), lab.state().join(name)).unwrap();
     }
     boot(&lab, &root);
@@ -65,7 +65,7 @@ fn shared(lab: &Lab) -> PathBuf {
         std::env::temp_dir().join(format!("microvm-{}", std::process::id()))
     };
     forget_ended();
-    for name in ["", "images", "templates"] {
+    for name in ["", "disks", "templates"] {
         let path = base.join(name);
         std::fs::create_dir_all(&path).unwrap();
         lab.give(&path);

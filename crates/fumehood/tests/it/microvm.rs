@@ -197,7 +197,7 @@ fn a_keeper_that_is_killed_takes_its_machine_along() {
 fn a_template_that_is_damaged_is_no_machine() {
     let Some((lab, root)) = as_root() else { return };
     // Copies of this test's own, to be spoilt.
-    for name in ["images", "templates"] {
+    for name in ["disks", "templates"] {
         let (link, own) = (lab.state().join(name), lab.path().join(name));
         let shared = std::fs::read_link(&link).unwrap();
         let mut copy = std::process::Command::new("cp");
