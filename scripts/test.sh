@@ -41,7 +41,6 @@ want javac default-jdk-headless
 want keytool default-jre-headless
 want go golang-go
 want qemu-system-x86_64 qemu-system-x86
-ls /boot/vmlinuz-* > /dev/null 2>&1 || missing="$missing linux-image-cloud-amd64"
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
 ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing="$missing postgresql"
 /usr/bin/python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"
@@ -79,6 +78,17 @@ if ! gvisor_is_there; then
         > /etc/apt/sources.list.d/fumehood-test-backports.list
     apt-get update
     DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends runsc/bookworm-backports
+fi
+
+# A kernel for machines. Only its files are taken: to install the package would make an initramfs of this host.
+if ! ls /boot/vmlinuz-* > /dev/null 2>&1; then
+    apt-get update
+    kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-[0-9]/ { print $2; exit }')
+    echo "test: unpacking $kernel into /boot and /lib/modules, for machines to boot"
+    folder=$(mktemp -d)
+    (cd "$folder" && apt-get download "$kernel")
+    dpkg-deb --fsys-tarfile "$folder"/*.deb | tar -x --keep-directory-symlink -C / ./boot ./lib/modules
+    rm -r "$folder"
 fi
 
 # The pinned clients of the network's tests.

@@ -197,7 +197,11 @@ impl fmt::Display for PathPattern {
                 }
             }
         }
-        f.write_str(if self.below { "/**" } else { "" })
+        if !self.below {
+            return Ok(());
+        }
+        // One slash before `/**` is read as none.
+        f.write_str(if self.whole.last().is_some_and(Vec::is_empty) { "//**" } else { "/**" })
     }
 }
 

@@ -55,6 +55,7 @@ fn a_rule_reads_as_it_is_written() {
         "GET,HEAD https://api.example.com/v1/items",
         "https://api.example.com/**",
         "https://api.example.com/%2A",
+        "https://api.example.com/v1///**",
         "https://api.example.com with bearer:TOKEN",
         "https://api.example.com/v1/** with header:x-api-key:KEY",
         "git-read https://git.example.com/owner/name.git",
