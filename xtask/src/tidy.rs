@@ -11,6 +11,7 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-sys", 1),
     ("fumehood-audit", 1),
     ("fumehood-vault", 1),
+    ("fumehood-keep", 1),
     ("fumehood-prove", 2),
     ("fumehood-backend", 2),
     ("fumehood-image", 2),
@@ -21,6 +22,7 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-backend-gvisor", 4),
     ("fumehood-backend-microvm", 4),
     ("fumehood-backend-wasm", 4),
+    ("fumehood-server", 4),
     ("fumehood", 5),
     ("xtask", 6),
 ];

@@ -1,0 +1,113 @@
+//! A caller that waits. The daemon has one of its own that does not.
+
+use crate::frame::{Flaw, HEADER_BYTES, Header, Kind, MOST_BYTES};
+use crate::wire::{Ask, Failure, Said};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// One connection to a keeper: one verb.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+}
+
+/// One frame, read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Frame {
+    Said(Said),
+    Bytes(Kind, Vec<u8>),
+}
+
+/// Why a verb was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("reach the keeper")]
+    Unreachable(#[source] io::Error),
+    #[error("understand the keeper")]
+    Flaw(#[from] Flaw),
+    #[error("understand the keeper")]
+    Words(#[source] serde_json::Error),
+    #[error("hear the keeper's answer: it closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Connects to the socket of a keeper and asks.
+    ///
+    /// # Errors
+    /// Nobody listens there, or it hung up.
+    pub fn ask(socket: &Path, ask: &Ask) -> Result<Self, CallError> {
+        let stream = UnixStream::connect(socket).map_err(CallError::Unreachable)?;
+        let mut connection = Self { stream };
+        let words = serde_json::to_vec(ask).map_err(CallError::Words)?;
+        connection.send(Kind::Json, &words)?;
+        Ok(connection)
+    }
+
+    /// Asks, and gives the one answer.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`], and whatever the keeper failed with.
+    pub fn call(socket: &Path, ask: &Ask) -> Result<Said, CallError> {
+        match Self::ask(socket, ask)?.next()? {
+            Some(Frame::Said(Said::Failed(failure))) => Err(failure.into()),
+            Some(Frame::Said(said)) => Ok(said),
+            Some(Frame::Bytes(..)) | None => Err(CallError::Closed),
+        }
+    }
+
+    /// Sends bytes, in as many frames as they need; at least one.
+    ///
+    /// # Errors
+    /// The keeper hung up.
+    pub fn send(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), CallError> {
+        let mut rest = bytes;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(MOST_BYTES));
+            let header = Header::print(kind, now.len());
+            let sent = self.stream.write_all(&header).and_then(|()| self.stream.write_all(now));
+            sent.map_err(CallError::Unreachable)?;
+            if later.is_empty() {
+                return Ok(());
+            }
+            rest = later;
+        }
+    }
+
+    /// The next frame; `None` where the keeper is done.
+    ///
+    /// # Errors
+    /// The connection broke, or carries something else than frames.
+    pub fn next(&mut self) -> Result<Option<Frame>, CallError> {
+        let mut header = [0; HEADER_BYTES];
+        match self.stream.read_exact(&mut header) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(CallError::Unreachable(error)),
+        }
+        let Header { kind, length } = Header::parse(header)?;
+        let mut bytes = vec![0; length];
+        self.stream.read_exact(&mut bytes).map_err(CallError::Unreachable)?;
+        match kind {
+            Kind::Json => Ok(Some(Frame::Said(serde_json::from_slice(&bytes).map_err(CallError::Words)?))),
+            Kind::Stdout
+            | Kind::Stderr
+            | Kind::Terminal
+            | Kind::Input
+            | Kind::InputEnd
+            | Kind::Data
+            | Kind::DataEnd => Ok(Some(Frame::Bytes(kind, bytes))),
+        }
+    }
+
+    /// The stream itself, for what is no longer framed.
+    #[must_use]
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+}

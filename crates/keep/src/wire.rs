@@ -1,0 +1,366 @@
+//! The verbs of a living sandbox, and what is said to them. JSON; a field may be added, never renamed.
+//!
+//! | asked | answered, in order |
+//! |---|---|
+//! | [`Ask::Status`] | [`Said::Status`] |
+//! | [`Ask::Exec`] | [`Said::Started`] or [`Said::Failed`]; then output as it comes; [`Said::Ended`]. Meanwhile the caller may send `Input` and `InputEnd` frames |
+//! | [`Ask::Attach`] | [`Said::Started`]; what is kept of its output from the cursors on, then as it comes; [`Said::Ended`] |
+//! | [`Ask::Input`] | the caller sends `Input` frames and closes its side, or ends with `InputEnd`; [`Said::Done`] |
+//! | [`Ask::List`] | [`Said::Execs`] |
+//! | [`Ask::Read`] | [`Said::Entry`], then `Data` frames and `DataEnd` |
+//! | [`Ask::Write`] | the caller sends `Data` frames and `DataEnd`; [`Said::Entry`] |
+//! | [`Ask::Watch`] | [`Said::Done`] once it watches, then [`Said::Changed`] until the caller goes |
+//! | [`Ask::Dial`] | [`Said::Done`]; from then on the connection is the bytes of that port, unframed, both ways |
+//! | everything else | one [`Said`]; [`Said::Done`] where there is nothing to tell |
+//!
+//! [`Said::Failed`] may come in place of any answer, and is the last.
+
+use fumehood_model::ending::{Ending, Hit};
+use fumehood_model::id::TaskId;
+use fumehood_model::report::Usage;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is asked of a keeper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    /// Whether it lives, and what it uses.
+    Status,
+    /// Run one more command. Dropping the connection does not end it.
+    Exec(Exec),
+    /// See a command that runs, or has ended, from so many bytes of each stream on.
+    Attach {
+        exec: u32,
+        #[serde(default)]
+        stdout_from: u64,
+        #[serde(default)]
+        stderr_from: u64,
+    },
+    /// Give input to a command from another connection than the one that started it.
+    Input {
+        exec: u32,
+    },
+    /// All commands that run, and the last ones that have ended.
+    List,
+    /// Send a signal to a command's process group.
+    Signal {
+        exec: u32,
+        signal: u8,
+    },
+    Resize {
+        exec: u32,
+        rows: u16,
+        columns: u16,
+    },
+    /// Content of a regular file: so many bytes (all, if absent) from `offset` on.
+    Read {
+        path: String,
+        #[serde(default)]
+        offset: u64,
+        length: Option<u64>,
+    },
+    /// Make or replace a regular file, with the folders to it. Nothing is seen of it before it is whole.
+    Write {
+        path: String,
+        mode: Option<u32>,
+    },
+    Stat {
+        path: String,
+    },
+    /// A folder, so many levels deep (at least 1), at most [`MOST_ENTRIES`] entries.
+    ListDir {
+        path: String,
+        depth: u32,
+    },
+    /// With all folders to it. Fails with `exists` where there is one.
+    MakeDir {
+        path: String,
+    },
+    Move {
+        from: String,
+        to: String,
+    },
+    /// A file, or a folder with all that is in it.
+    Remove {
+        path: String,
+    },
+    /// Tell of changes beneath a folder.
+    Watch {
+        path: String,
+        recursive: bool,
+    },
+    /// Connect to a port on the loopback inside.
+    Dial {
+        port: u16,
+    },
+    /// Stop every process where it is.
+    Pause,
+    Resume,
+    /// Keep the files as they are now, under the keeper's state folder; frozen meanwhile.
+    Snapshot {
+        name: String,
+    },
+    /// The kill switch: the network is cut, everything frozen, no new work is taken.
+    Halt,
+    /// Ends [`Ask::Halt`].
+    Release,
+    /// Take a sandbox from a pool: from now on it is this caller's. Once.
+    Claim(Claim),
+    /// End the sandbox at this time (milliseconds since 1970), or never.
+    Expire {
+        at_ms: Option<u64>,
+    },
+    /// End every process and remove everything, unless it is to be kept.
+    Stop {
+        keep_files: bool,
+    },
+}
+
+/// One command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    /// The command and its arguments; never empty.
+    pub argv: Vec<String>,
+    /// Set beside, or instead of, the sandbox's own variables.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
+    /// The sandbox's own, if absent.
+    pub cwd: Option<String>,
+    /// A terminal of so many rows and columns.
+    pub terminal: Option<(u16, u16)>,
+    /// Without it, input is at its end from the start.
+    #[serde(default)]
+    pub stdin: bool,
+    /// Ends the command when it has run for so long.
+    pub timeout_ms: Option<u64>,
+    /// The caller's own name for it, of at most 128 characters.
+    pub tag: Option<String>,
+    /// Who asked, for the record: a key's name, a user.
+    #[serde(default)]
+    pub actor: String,
+}
+
+/// Whose a sandbox of a pool becomes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    pub actor: String,
+    /// Variables of all its commands from now on, beside those it was made with.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    pub expires_ms: Option<u64>,
+}
+
+/// A sandbox that is to be: what the role `fumehood keeper` reads from its standard input, as one JSON object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// The envelope in the words of `fumehood.toml`.
+    #[serde(default)]
+    pub envelope: serde_json::Value,
+    /// The level, by name; chosen from the envelope if absent.
+    pub level: Option<String>,
+    /// A snapshot that its files begin with, by name.
+    pub snapshot: Option<String>,
+    pub env: Vec<(String, String)>,
+    pub labels: BTreeMap<String, String>,
+    pub expires_ms: Option<u64>,
+    pub actor: String,
+    /// It waits in a pool until it is claimed.
+    #[serde(default)]
+    pub pooled: bool,
+}
+
+/// The keeper's answer to a [`Spec`]: one line of JSON on its standard output, which it then closes. It lives on in a
+/// session of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "born", rename_all = "snake_case")]
+pub enum Born {
+    /// It lives, and listens at `socket`.
+    Ready { id: TaskId, socket: String, status: Status },
+    /// There is no sandbox, and nothing of it is left.
+    Failed(Failure),
+}
+
+/// What a keeper says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "said", rename_all = "snake_case")]
+pub enum Said {
+    Status(Status),
+    /// The command's `execve` is done. `pid` is as seen inside.
+    Started {
+        exec: u32,
+        pid: u32,
+    },
+    Ended {
+        exec: u32,
+        ending: Ending,
+        hits: Vec<Hit>,
+        usage: Usage,
+    },
+    Execs {
+        execs: Vec<ExecStatus>,
+    },
+    Entry {
+        entry: Entry,
+    },
+    Entries {
+        entries: Vec<Entry>,
+        cut: bool,
+    },
+    Changed {
+        path: String,
+        change: Change,
+    },
+    Snapshot {
+        name: String,
+        bytes: u64,
+        frozen_us: u64,
+    },
+    Paused {
+        frozen_us: u64,
+        reclaimed_bytes: u64,
+    },
+    Done,
+    Failed(Failure),
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}: {cause}")]
+pub struct Failure {
+    pub code: FailureCode,
+    /// A fragment that fits after "failed to": `read /etc/x`.
+    pub message: String,
+    pub cause: String,
+    pub remediation: String,
+}
+
+/// Stable codes of a keeper's failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCode {
+    /// What was asked makes no sense.
+    BadRequest,
+    NotFound,
+    Exists,
+    NotAFile,
+    NotAFolder,
+    Denied,
+    NoSpace,
+    TooLarge,
+    /// No such exec, or it has ended.
+    NoExec,
+    /// Nothing listens at that port.
+    PortClosed,
+    Paused,
+    NotPaused,
+    Halted,
+    /// Too many commands, watches or connections.
+    Busy,
+    /// This level can not do it.
+    Unsupported,
+    /// The sandbox is ending.
+    Ending,
+    /// A fault of ours or of the host.
+    Internal,
+}
+
+/// A living sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    pub id: String,
+    pub phase: Phase,
+    pub level: String,
+    /// Milliseconds since 1970.
+    pub born_ms: u64,
+    pub expires_ms: Option<u64>,
+    pub last_active_ms: u64,
+    pub running: u32,
+    pub cpu_ms: u64,
+    pub memory_bytes: Option<u64>,
+    pub memory_limit_bytes: u64,
+    pub disk_bytes: Option<u64>,
+    pub disk_limit_bytes: u64,
+    pub home: String,
+    pub cwd: String,
+}
+
+/// What a living sandbox is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Running,
+    Paused,
+    Halted,
+    Ending,
+}
+
+/// One command, as a list shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecStatus {
+    pub exec: u32,
+    pub pid: u32,
+    pub argv: Vec<String>,
+    pub cwd: String,
+    pub tag: Option<String>,
+    pub terminal: bool,
+    pub started_ms: u64,
+    /// Bytes that each stream has had so far; where an attach can begin at the latest.
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+    /// `None` while it runs.
+    pub ending: Option<Ending>,
+}
+
+/// A file, folder or link inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Absolute, as a guest path. A name that is not UTF-8 is shown with replacement characters, and `odd` is set.
+    pub path: String,
+    #[serde(default)]
+    pub odd: bool,
+    pub kind: EntryKind,
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    pub owner: u32,
+    pub group: u32,
+    /// Milliseconds since 1970.
+    pub modified_ms: i64,
+    pub link: Option<String>,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    File,
+    Folder,
+    Link,
+    Other,
+}
+
+/// What happened to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    Created,
+    Written,
+    Removed,
+    Moved,
+    Mode,
+}
+
+/// The most entries that one list gives; `cut` tells of more.
+pub const MOST_ENTRIES: usize = 10_000;
+/// What is kept of each stream of a command for who attaches later, in bytes: the last ones.
+pub const KEPT_OUTPUT_BYTES: usize = 1 << 20;
+/// Commands that have ended and can still be attached to.
+pub const KEPT_EXECS: usize = 64;
+/// The longest path or name in a request, in bytes.
+pub const MOST_PATH_BYTES: usize = 4096;
