@@ -15,6 +15,7 @@ use crate::sandbox::{Metrics, Sandbox, State};
 use fumehood_keep::wire::Spec;
 use fumehood_model::id::TaskId;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Measurements that are kept of each sandbox.
@@ -31,6 +32,8 @@ struct Held {
     /// What it was made of, for its forks.
     spec: Spec,
     transition: tokio::sync::Mutex<()>,
+    /// A timer is at it.
+    timer: AtomicBool,
     now: Mutex<Now>,
 }
 
@@ -58,7 +61,8 @@ impl Live {
         let now =
             Now { sandbox, uses: 0, last_use_ms: clock::now_ms(), metrics: VecDeque::new() };
         let id = now.sandbox.id.clone();
-        Self(Arc::new(Held { id, keeper, spec, transition: tokio::sync::Mutex::new(()), now: Mutex::new(now) }))
+        let (transition, timer) = (tokio::sync::Mutex::new(()), AtomicBool::new(false));
+        Self(Arc::new(Held { id, keeper, spec, transition, timer, now: Mutex::new(now) }))
     }
 
     /// Its id.
@@ -117,10 +121,13 @@ impl Live {
         Ok(Use { live: self.clone() })
     }
 
-    /// Since when nobody has used it (milliseconds since 1970); `None` while somebody does.
-    pub(crate) fn idle_since(&self) -> Option<u64> {
-        let now = self.now();
-        (now.uses == 0).then_some(now.last_use_ms)
+    /// The right of one timer to act; given back by [`Live::give_timer`].
+    pub(crate) fn take_timer(&self) -> bool {
+        !self.0.timer.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn give_timer(&self) {
+        self.0.timer.store(false, Ordering::Release);
     }
 
     /// Whether its time is over.

@@ -52,9 +52,8 @@ pub enum State {
 }
 
 /// A sandbox as it is now.
-#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Sandbox {
-    #[serde(serialize_with = "as_text")]
     #[schemars(with = "String")]
     pub id: TaskId,
     pub team: String,
@@ -139,7 +138,7 @@ pub struct Metrics {
 }
 
 /// Files kept under a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Snapshot {
     pub name: String,
     pub team: String,
@@ -178,8 +177,4 @@ impl Filter {
             && self.created_from_ms.is_none_or(|from| sandbox.created_ms >= from)
             && self.labels.iter().all(|(name, value)| sandbox.labels.get(name) == Some(value))
     }
-}
-
-fn as_text<S: serde::Serializer>(id: &TaskId, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(id.as_str())
 }
