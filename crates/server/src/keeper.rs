@@ -226,6 +226,14 @@ impl Hear {
 // === impl Speak ===
 
 impl Speak {
+    /// Says that no more comes; the other half goes on.
+    ///
+    /// # Errors
+    /// The keeper hung up.
+    pub async fn close(&mut self) -> Result<(), CallError> {
+        self.stream.shutdown().await.map_err(CallError::Unreachable)
+    }
+
     /// Sends bytes, in as many frames as they need; at least one.
     ///
     /// # Errors

@@ -6,7 +6,8 @@
 use crate::caller::{Caller, Scopes};
 use crate::clock;
 use crate::error::{ApiError, Code};
-use crate::registry::{Key, Registry};
+pub use crate::registry::Key;
+use crate::registry::Registry;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

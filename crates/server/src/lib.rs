@@ -25,5 +25,6 @@ pub mod quota;
 mod registry;
 pub mod sandbox;
 mod spawn;
+pub mod stream;
 mod template;
 pub mod tokens;

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod create;
+mod halting;
 mod lifecycle;
 mod snapshots;
 mod timers;

@@ -10,7 +10,7 @@ mod snapshots;
 
 pub use keys::Key;
 pub(crate) use snapshots::Kept;
-pub use sandboxes::{Repeat, Row};
+pub(crate) use sandboxes::{Repeat, Row};
 
 use crate::error::{ApiError, Code};
 use rusqlite::{Connection, OpenFlags};

@@ -14,19 +14,19 @@ const KEPT_REPEATS_MS: u64 = 86_400_000;
 
 /// One sandbox, stored.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    pub sandbox: Sandbox,
+pub(crate) struct Row {
+    pub(crate) sandbox: Sandbox,
     /// What it was made of.
-    pub spec: Spec,
+    pub(crate) spec: Spec,
 }
 
 /// A request that may come again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repeat {
-    pub team: String,
-    pub key: String,
+pub(crate) struct Repeat {
+    pub(crate) team: String,
+    pub(crate) key: String,
     /// Of what was asked.
-    pub fingerprint: String,
+    pub(crate) fingerprint: String,
 }
 
 // === impl Registry ===
