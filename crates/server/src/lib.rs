@@ -8,6 +8,7 @@
 //! - A [`live::Use`] keeps a sandbox from being paused by a timer while somebody is at work in it.
 
 pub mod caller;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod door;
@@ -24,6 +25,7 @@ mod pool;
 pub mod quota;
 mod registry;
 pub mod sandbox;
+pub mod serve;
 mod spawn;
 pub mod stream;
 mod template;

@@ -139,7 +139,8 @@ impl Pools {
 
     /// Takes all of them out, to be ended.
     pub(crate) fn drain(&self) -> Vec<Birth> {
-        self.lines().values_mut().flat_map(|line| std::mem::take(&mut line.waiting)).collect()
+        let lines = std::mem::take(&mut *self.lines());
+        lines.into_values().flat_map(|line| line.waiting).collect()
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<String, Line>> {

@@ -4,7 +4,7 @@ use super::Engine;
 use crate::error::ApiError;
 use crate::halt::{Outcome, Whom, ask_all, folders};
 use crate::sandbox::State;
-use fumehood_keep::wire::Ask;
+use fumehood_keep::wire::{Ask, Phase, Said};
 
 // === impl Engine ===
 
@@ -51,13 +51,15 @@ impl Engine {
         let keepers = self.reached(whom).into_iter().filter(|(id, _)| free(id.as_str())).collect();
         let outcome = ask_all(keepers, Ask::Release).await;
         for id in &outcome.done {
-            if let Some(live) = self.any(id) {
-                live.change(|sandbox| {
-                    if sandbox.state == State::Halted {
-                        sandbox.state = State::Running;
-                    }
-                });
-            }
+            let Some(live) = self.any(id) else { continue };
+            // One that was paused before is paused again: its keeper knows.
+            let Ok(Said::Status(status)) = self.ask(&live, &Ask::Status).await else { continue };
+            let state = if status.phase == Phase::Paused { State::Paused } else { State::Running };
+            live.change(|sandbox| {
+                if sandbox.state == State::Halted {
+                    sandbox.state = state;
+                }
+            });
         }
         Ok(outcome)
     }

@@ -15,6 +15,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::error::{ApiError, Code};
 use crate::halt::Halts;
+use crate::keeper::Keeper;
 use crate::keys::Keys;
 use crate::live::{Live, Use};
 use crate::pool::Pools;
@@ -236,6 +237,12 @@ impl Engine {
             let _ = child.wait().await;
             engine.look(&live).await;
         });
+    }
+
+    /// Ends what waits in pools. Everything else lives on.
+    pub async fn close(&self) {
+        let waiting = self.0.pools.drain().into_iter().map(|birth| (birth.id, Keeper::at(birth.socket)));
+        crate::halt::ask_all(waiting.collect(), Ask::Stop { keep_files: false }).await;
     }
 
     /// Whether its keeper still answers; one that does not is honestly ended.

@@ -48,7 +48,7 @@ pub(super) struct KeyView {
 /// Whom the kill switch is about: one of these.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct HaltBody {
+pub(super) struct HaltBody {
     id: Option<String>,
     team: Option<String>,
     all: bool,
@@ -111,7 +111,7 @@ pub(super) async fn set_quota(
 }
 
 /// `POST /v1/halt`: also on the kill switch's own socket.
-pub async fn halt(
+pub(super) async fn halt(
     State(engine): State<Engine>,
     caller: Caller,
     Words(body): Words<HaltBody>,
@@ -121,7 +121,7 @@ pub async fn halt(
 }
 
 /// `POST /v1/release`
-pub async fn release(
+pub(super) async fn release(
     State(engine): State<Engine>,
     caller: Caller,
     Words(body): Words<HaltBody>,

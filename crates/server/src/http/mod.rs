@@ -24,7 +24,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 /// Every route of the daemon.
 pub fn router(engine: Engine) -> Router {
@@ -44,6 +44,17 @@ pub fn router(engine: Engine) -> Router {
         })
         .layer(from_fn_with_state(engine.clone(), ports::by_name))
         .layer(from_fn_with_state(engine.clone(), e2b::by_sandbox))
+        .layer(from_fn_with_state(engine.clone(), guard::names))
+        .with_state(engine)
+}
+
+/// The kill switch's own few routes.
+pub fn kill_switch(engine: Engine) -> Router {
+    Router::new()
+        .route("/v1/halt", post(admin::halt))
+        .route("/v1/release", post(admin::release))
+        .route_layer(from_fn_with_state((engine.clone(), Scope::Halt), admit))
+        .fallback(|| async { ApiError::plain(Code::NoRoute, "find the route", "this door only halts") })
         .layer(from_fn_with_state(engine.clone(), guard::names))
         .with_state(engine)
 }
