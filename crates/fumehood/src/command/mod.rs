@@ -5,20 +5,24 @@
 mod apply;
 mod audit;
 mod choose;
+mod daemon;
 mod diff;
 mod discard;
 mod doctor;
 #[cfg(feature = "wasm")]
 mod eval;
 mod fetch;
+mod halt;
 mod image;
 mod keeper;
+mod keys;
 mod net;
 mod network_arguments;
 mod prove;
 mod run;
 mod run_arguments;
 mod schema;
+mod serve;
 mod trust;
 
 pub(crate) use image::Failure;
@@ -46,6 +50,9 @@ const COMMANDS: &[Command] = &[
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
     ("image", "Pull, list and remove images for `run --image`", image::main),
+    ("serve", "Serve sandboxes over HTTP, to many at once", serve::main),
+    ("keys", "Make, list and remove keys of the daemon", keys::main),
+    ("halt", "Cut off and freeze sandboxes at once", halt::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("prove", "Attack the walls of this installation, and say which hold", prove::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),

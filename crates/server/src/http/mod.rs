@@ -13,6 +13,7 @@ pub mod ports;
 mod sandboxes;
 mod table;
 
+pub(crate) use admin::{mint, views};
 pub use ask::{Asked, Words};
 
 use crate::door;
