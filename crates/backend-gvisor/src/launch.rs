@@ -183,7 +183,7 @@ fn made(path: CString, content: Vec<u8>, mode: u32) -> Op {
 /// a step fails.
 pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<GuestInstance<Sandbox>, LaunchError> {
     let around = plan.around();
-    let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus);
+    let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus, false);
     let cgroup = cgroup.map_err(|error| prepare("make the cgroup", &error))?;
     let folders: Vec<_> = cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
     let launched = spawn(plan, parts, cgroup);

@@ -20,6 +20,7 @@ mod images;
 mod interpreters;
 mod layers;
 mod learn;
+mod living;
 mod network;
 mod operator;
 mod paths;

@@ -36,11 +36,14 @@ pub(crate) struct Estate<'a> {
     pub(crate) disk: Option<Arc<OwnedFd>>,
     /// The socket of the gateway that takes the kernel long to close; the reaper is the last to hold it.
     pub(crate) observer: Option<BorrowedFd<'a>>,
+    /// The folder of a living sandbox, which goes with its keeper.
+    pub(crate) living: Option<PathBuf>,
     pub(crate) records: PathBuf,
     pub(crate) layers: PathBuf,
     /// Where folders of sandboxes without a root are; the one of this run bears its id.
     pub(crate) scratch: PathBuf,
     pub(crate) shared: PathBuf,
+    pub(crate) sandboxes: PathBuf,
 }
 
 /// The keeper's hold on its reaper. Dropped without [`Reaper::done`], the reaper takes it for a death.
@@ -100,6 +103,9 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     let _ = crate::places::remove_layer(&estate.scratch.join(estate.id.as_str()));
     if !done {
         let _ = write_lost(estate);
+        if let Some(folder) = &estate.living {
+            let _ = crate::places::remove_layer(folder);
+        }
         if let Some(layer) = &estate.layer {
             forget_if_unchanged(layer, estate.disk.as_deref());
         }
@@ -127,6 +133,7 @@ fn write_lost(estate: &Estate<'_>) -> Result<(), RecordError> {
         usage: Usage::default(),
         changes: None,
         collected: None,
+        exec: None,
     };
     log.append(at, &lost)?;
     log.close(at)
@@ -167,7 +174,27 @@ fn sweep(estate: &Estate<'_>) {
             let _ = crate::places::remove_layer(&folder.path());
         }
     }
+    sweep_living(estate);
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
+}
+
+/// Removes living sandboxes whose keeper and reaper both died, and that nobody wanted to keep.
+fn sweep_living(estate: &Estate<'_>) {
+    for folder in std::fs::read_dir(&estate.sandboxes).into_iter().flatten().flatten() {
+        let name = folder.file_name();
+        let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
+        if folder.path().join(crate::keep::KEPT).exists() {
+            continue;
+        }
+        let free = match File::open(estate.records.join(format!("{id}.jsonl"))) {
+            Ok(record) => record.try_lock().is_ok(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound && is_old(&folder),
+        };
+        if free {
+            let _ = estate.backend.reap(&id);
+            let _ = crate::places::remove_layer(&folder.path());
+        }
+    }
 }
 
 /// A layer is made a moment before the record that it belongs to.

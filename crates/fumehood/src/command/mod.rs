@@ -12,6 +12,7 @@ mod doctor;
 mod eval;
 mod fetch;
 mod image;
+mod keeper;
 mod net;
 mod network_arguments;
 mod prove;
@@ -50,6 +51,9 @@ const COMMANDS: &[Command] = &[
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),
 ];
 
+/// The role of a process that keeps a living sandbox; no command for people.
+pub(crate) const KEEPER: &str = "keeper";
+
 /// Leads to the command that the first word names.
 pub(crate) fn dispatch(mut words: Vec<OsString>) -> ExitCode {
     if words.is_empty() {
@@ -61,6 +65,9 @@ pub(crate) fn dispatch(mut words: Vec<OsString>) -> ExitCode {
     #[cfg(feature = "wasm")]
     if first == fumehood_backend_wasm::ROLE {
         return fumehood_backend_wasm::engine_main(&rest);
+    }
+    if first == KEEPER {
+        return keeper::main(rest);
     }
     match first.to_str().unwrap_or_default() {
         "-V" | "--version" => screen::say(concat!("fumehood ", env!("CARGO_PKG_VERSION"))),
