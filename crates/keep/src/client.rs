@@ -4,7 +4,7 @@ use crate::frame::{Flaw, HEADER_BYTES, Header, Kind, MOST_BYTES};
 use crate::wire::{Ask, Failure, Said};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -121,6 +121,12 @@ impl Connection {
             | Kind::Data
             | Kind::DataEnd => Ok(Some(Frame::Bytes(kind, bytes))),
         }
+    }
+
+    /// Readable when [`Connection::next`] has something to read.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// The stream itself, for what is no longer framed.

@@ -69,6 +69,11 @@ pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &m
     }
 }
 
+/// Removes what living sandboxes left whose keeper and reaper both died.
+pub fn sweep(backend: &dyn Backend, state: &State) {
+    crate::reaper::sweep_living(backend, &state.records(), &state.sandboxes());
+}
+
 /// What is wrong with a variable, if something is.
 pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
