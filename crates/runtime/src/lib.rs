@@ -10,6 +10,7 @@ pub mod environment;
 pub mod fetch;
 pub mod files;
 mod finish;
+pub mod keep;
 mod keeper;
 mod meter;
 mod places;

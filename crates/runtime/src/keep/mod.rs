@@ -1,0 +1,3 @@
+//! What keeps a living sandbox.
+
+pub mod files;
