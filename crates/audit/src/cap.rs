@@ -5,10 +5,11 @@ use crate::digest::Digest;
 use crate::text::cut;
 use fumehood_model::ending::{Ending, Hit};
 use fumehood_model::event::{
-    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded,
+    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, Living, ProveEnded,
 };
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// All arguments of one command together, and all names of variables.
 pub(crate) const LIST_LIMIT_BYTES: usize = 8 << 10;
@@ -34,10 +35,17 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 event = Cow::Owned(Event::Launched { level, reason, envelope, enforcement });
             }
         }
-        Event::ExecStarted { argv, cwd, env_names, terminal } => {
-            if too_many(argv) || too_many(env_names) || too_long(cwd) {
-                let (argv, env_names, cwd) = (few(argv), few(env_names), short(cwd));
-                event = Cow::Owned(Event::ExecStarted { argv, cwd, env_names, terminal: *terminal });
+        Event::ExecStarted { argv, cwd, env_names, terminal, exec, actor } => {
+            let wordy = actor.as_deref().is_some_and(too_long);
+            if too_many(argv) || too_many(env_names) || too_long(cwd) || wordy {
+                event = Cow::Owned(Event::ExecStarted {
+                    argv: few(argv),
+                    cwd: short(cwd),
+                    env_names: few(env_names),
+                    terminal: *terminal,
+                    exec: *exec,
+                    actor: actor.as_deref().map(short),
+                });
             }
         }
         Event::FileIn { source, at, bytes } => {
@@ -62,7 +70,7 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 event = Cow::Owned(Event::FileRefused { path: short(path), why: short(why) });
             }
         }
-        Event::ExecEnded { ending, hits, usage, changes, collected } => {
+        Event::ExecEnded { ending, hits, usage, changes, collected, exec } => {
             if hits.len() > HIT_LIMIT || hits.iter().any(|hit| too_long(&hit.detail)) || wordy(ending) {
                 event = Cow::Owned(Event::ExecEnded {
                     ending: brief(ending),
@@ -70,6 +78,7 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                     usage: *usage,
                     changes: *changes,
                     collected: *collected,
+                    exec: *exec,
                 });
             }
         }
@@ -93,6 +102,39 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
             event = Cow::Owned(shorter(event.as_ref().clone()));
         }
+        Event::Living(living) => {
+            if too_long(&living.actor) || too_many(&living.env_names) || too_many_labels(&living.labels) {
+                event = Cow::Owned(Event::Living(Living {
+                    actor: short(&living.actor),
+                    env_names: few(&living.env_names),
+                    labels: few_labels(&living.labels),
+                    ..living.clone()
+                }));
+            }
+        }
+        Event::Claimed { actor, env_names, labels } => {
+            if too_long(actor) || too_many(env_names) || too_many_labels(labels) {
+                let (actor, env_names, labels) = (short(actor), few(env_names), few_labels(labels));
+                event = Cow::Owned(Event::Claimed { actor, env_names, labels });
+            }
+        }
+        Event::Stopped { why, keeps_files } => {
+            if too_long(why) {
+                event = Cow::Owned(Event::Stopped { why: short(why), keeps_files: *keeps_files });
+            }
+        }
+        Event::FileAsked { verb, path, to } => {
+            if too_long(path) || to.as_deref().is_some_and(too_long) {
+                let to = to.as_deref().map(short);
+                event = Cow::Owned(Event::FileAsked { verb: verb.clone(), path: short(path), to });
+            }
+        }
+        Event::Paused {}
+        | Event::Resumed {}
+        | Event::Halted {}
+        | Event::Released {}
+        | Event::Snapshot { .. }
+        | Event::Expires { .. } => {}
         // A level and a wall are words of ours.
         Event::LayerDiscarded {} | Event::ProveStarted { .. } | Event::Closed {} => {}
     }
@@ -126,12 +168,33 @@ fn shorter(mut event: Event) -> Event {
         | Event::FileRefused { .. }
         | Event::LayerDiscarded {}
         | Event::ExecEnded { .. }
+        | Event::Living(_)
+        | Event::Claimed { .. }
+        | Event::Paused {}
+        | Event::Resumed {}
+        | Event::Halted {}
+        | Event::Released {}
+        | Event::FileAsked { .. }
+        | Event::Snapshot { .. }
+        | Event::Expires { .. }
+        | Event::Stopped { .. }
         | Event::FetchStarted(_)
         | Event::ProveStarted { .. }
         | Event::ProveEnded(_)
         | Event::Closed {} => {}
     }
     event
+}
+
+/// Labels of a sandbox that stand in its record.
+const LABEL_LIMIT: usize = 64;
+
+fn too_many_labels(labels: &BTreeMap<String, String>) -> bool {
+    labels.len() > LABEL_LIMIT || labels.iter().any(|(name, value)| too_long(name) || too_long(value))
+}
+
+fn few_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.iter().take(LABEL_LIMIT).map(|(name, value)| (short(name), short(value))).collect()
 }
 
 fn too_long(text: &str) -> bool {

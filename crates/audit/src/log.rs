@@ -241,6 +241,7 @@ mod tests {
             usage: Usage::default(),
             changes: None,
             collected: None,
+            exec: None,
         };
         log.append(3, &ended).unwrap();
         log.close(4).unwrap();

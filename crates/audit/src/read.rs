@@ -129,7 +129,7 @@ fn command(file: File) -> Vec<String> {
         .map_while(Result::ok)
         .filter_map(Result::ok)
         .find_map(|line| match line.known() {
-            Some(Event::ExecStarted { argv, cwd: _, env_names: _, terminal: _ }) => Some(argv),
+            Some(Event::ExecStarted { argv, .. }) => Some(argv),
             Some(Event::FetchStarted(fetch)) => {
                 Some(vec![fetch.method, format!("{}{}", fetch.to, fetch.path)])
             }

@@ -176,6 +176,7 @@ fn placement(shared: &Path, id: TaskId) -> Placement {
         toolchains: Vec::new(),
         gateway: None,
         files: Vec::new(),
+        living: None,
     }
 }
 

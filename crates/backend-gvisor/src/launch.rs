@@ -183,7 +183,7 @@ fn made(path: CString, content: Vec<u8>, mode: u32) -> Op {
 /// a step fails.
 pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<GuestInstance<Sandbox>, LaunchError> {
     let around = plan.around();
-    let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus);
+    let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus, false);
     let cgroup = cgroup.map_err(|error| prepare("make the cgroup", &error))?;
     let folders: Vec<_> = cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
     let launched = spawn(plan, parts, cgroup);
@@ -274,6 +274,7 @@ fn greet(from: OwnedFd, to: OwnedFd, machine: Sandbox) -> Result<GuestInstance<S
 /// Who the child is, before it changes who it is.
 fn enter(program: &mut Program, cgroup: Option<&Cgroup>, root: &Beside) -> Result<(), SpawnError> {
     program.push("tie the sandbox to its keeper", Op::DieWithParent);
+    program.push("take an ordinary priority", Op::OrdinaryPriority);
     program.push("clear the file mode mask", Op::ClearUmask);
     for join in cgroup.iter().flat_map(|cgroup| &cgroup.joins) {
         let join = join.try_clone().map_err(SpawnError::Clone)?;

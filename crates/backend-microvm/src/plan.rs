@@ -146,7 +146,7 @@ impl MicroPlan {
         let mut limits = self.envelope.resources().clone();
         limits.memory_bytes = limits.memory_bytes.saturating_add(OVERHEAD_BYTES);
         limits.processes = QEMU_THREADS;
-        let made = self.hierarchy.create(&self.placement.id, &limits, self.host_cpus);
+        let made = self.hierarchy.create(&self.placement.id, &limits, self.host_cpus, false);
         made.map_err(|error| failed("make the cgroup", &error))
     }
 

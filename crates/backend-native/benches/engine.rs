@@ -190,6 +190,7 @@ fn placement(shared: &Path, id: TaskId, ports: Option<&Ports>) -> Placement {
         toolchains: Vec::new(),
         gateway: ports.map(|ports| GatewaySpec { ports: ports.clone() }),
         files: Vec::new(),
+        living: None,
     }
 }
 

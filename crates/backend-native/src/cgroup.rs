@@ -21,7 +21,13 @@ pub enum Hierarchy {
     /// it into a leaf: a folder that limits its children holds no process itself.
     V2 { base: PathBuf, leave: bool },
     /// A tree per controller.
-    V1 { memory: PathBuf, pids: PathBuf, cpu: Option<PathBuf> },
+    V1 {
+        memory: PathBuf,
+        pids: PathBuf,
+        cpu: Option<PathBuf>,
+        /// Where a sandbox that lives on can be stopped and go on.
+        freezer: Option<PathBuf>,
+    },
     /// None that we may write to, and why.
     None { why: String },
 }
@@ -34,6 +40,7 @@ pub struct Cgroup {
     memory: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
+    freezer: Option<PathBuf>,
     /// Of each, the open file that the child joins through.
     pub joins: Vec<OwnedFd>,
 }
@@ -58,6 +65,8 @@ pub struct Counters {
 const PREFIX: &str = "fumehood-";
 /// A process that was killed leaves its cgroup only when it is gone: some milliseconds.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(1);
+/// How long processes may take to stop: one in a call of the kernel's does so when that is over.
+const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 const SHORTEST_PAUSE: Duration = Duration::from_micros(30);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// Microseconds of one scheduling period under a processor limit.
@@ -76,7 +85,9 @@ impl Hierarchy {
         let mut ours =
             |controller| own_folder(&mut mounts, &membership, Some(controller)).filter(|base| writable(base));
         match (ours("memory"), ours("pids")) {
-            (Some(memory), Some(pids)) => Self::V1 { memory, pids, cpu: ours("cpu") },
+            (Some(memory), Some(pids)) => {
+                Self::V1 { memory, pids, cpu: ours("cpu"), freezer: ours("freezer") }
+            }
             _ if fumehood_sys::host::euid() == 0 => Self::None {
                 why: "no cgroup tree with the memory and pids controllers is writable".to_owned(),
             },
@@ -99,7 +110,14 @@ impl Hierarchy {
     }
 
     /// Makes the cgroup of `id` with its limits. On failure nothing is left.
-    pub fn create(&self, id: &TaskId, limits: &Resources, host_cpus: u32) -> io::Result<Option<Cgroup>> {
+    /// With `freezes` it can be frozen, where this host has what that takes.
+    pub fn create(
+        &self,
+        id: &TaskId,
+        limits: &Resources,
+        host_cpus: u32,
+        freezes: bool,
+    ) -> io::Result<Option<Cgroup>> {
         let cgroup = match self {
             Self::None { .. } => return Ok(None),
             Self::V2 { base, leave } => {
@@ -111,11 +129,12 @@ impl Hierarchy {
                     version: Version::Two,
                     memory: folder.clone(),
                     pids: folder.clone(),
-                    cpu: Some(folder),
+                    cpu: Some(folder.clone()),
+                    freezer: freezes.then_some(folder),
                     joins: Vec::new(),
                 }
             }
-            Self::V1 { memory, pids, cpu } => {
+            Self::V1 { memory, pids, cpu, freezer } => {
                 // Without a limit below the host's there is nothing to enforce, and no folder to make.
                 let limited = limits.cpu_millis < host_cpus.saturating_mul(1000);
                 let cpu = cpu.as_ref().filter(|_| limited).map(|base| named(base, id));
@@ -124,6 +143,7 @@ impl Hierarchy {
                     memory: named(memory, id),
                     pids: named(pids, id),
                     cpu,
+                    freezer: freezer.as_ref().filter(|_| freezes).map(|base| named(base, id)),
                     joins: Vec::new(),
                 }
             }
@@ -136,8 +156,8 @@ impl Hierarchy {
         let bases = match self {
             Self::None { .. } => Vec::new(),
             Self::V2 { base, .. } => vec![base],
-            Self::V1 { memory, pids, cpu } => {
-                [Some(memory), Some(pids), cpu.as_ref()].into_iter().flatten().collect()
+            Self::V1 { memory, pids, cpu, freezer } => {
+                [Some(memory), Some(pids), cpu.as_ref(), freezer.as_ref()].into_iter().flatten().collect()
             }
         };
         let entries = bases.into_iter().flat_map(|base| fs::read_dir(base).into_iter().flatten().flatten());
@@ -151,11 +171,14 @@ impl Hierarchy {
         match self {
             Self::None { .. } => Vec::new(),
             Self::V2 { base, .. } => vec![named(base, id)],
-            Self::V1 { memory, pids, cpu } => [Some(memory), Some(pids), cpu.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(|base| named(base, id))
-                .collect(),
+            // The freezer first: who is frozen in it can not be ended through another.
+            Self::V1 { memory, pids, cpu, freezer } => {
+                [freezer.as_ref(), Some(memory), Some(pids), cpu.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .map(|base| named(base, id))
+                    .collect()
+            }
         }
     }
 }
@@ -225,10 +248,57 @@ impl Cgroup {
     /// The distinct folders.
     pub fn folders(&self) -> Vec<&PathBuf> {
         match self.version {
-            Version::One => {
-                [Some(&self.memory), Some(&self.pids), self.cpu.as_ref()].into_iter().flatten().collect()
-            }
+            Version::One => [self.freezer.as_ref(), Some(&self.memory), Some(&self.pids), self.cpu.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
             Version::Two => vec![&self.memory],
+        }
+    }
+
+    /// Stops everybody in it, or lets them go on, and waits until that is so. `Unsupported` where this host has no
+    /// such cgroup; `TimedOut` when they did not stop, and then all go on.
+    pub fn freeze(&self, frozen: bool) -> io::Result<()> {
+        let folder = self.freezer.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let deadline = Instant::now() + FREEZE_LIMIT;
+        let mut pause = SHORTEST_PAUSE;
+        self.set_frozen(folder, frozen)?;
+        while self.is_frozen(folder)? != frozen {
+            if Instant::now() >= deadline {
+                self.set_frozen(folder, false)?;
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(())
+    }
+
+    fn set_frozen(&self, folder: &Path, frozen: bool) -> io::Result<()> {
+        match self.version {
+            Version::One => write(folder, "freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
+            Version::Two => write(folder, "cgroup.freeze", u8::from(frozen)),
+        }
+    }
+
+    fn is_frozen(&self, folder: &Path) -> io::Result<bool> {
+        match self.version {
+            Version::One => Ok(fs::read_to_string(folder.join("freezer.state"))?.trim() == "FROZEN"),
+            Version::Two => Ok(field(folder, "cgroup.events", "frozen") == Some(1)),
+        }
+    }
+
+    /// The numbers of the processes in it.
+    pub fn members(&self) -> Vec<i32> {
+        let listed = fs::read_to_string(self.memory.join("cgroup.procs")).unwrap_or_default();
+        listed.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Processor time of all who are and were in it, where this cgroup counts it.
+    pub fn cpu_ms(&self) -> Option<u64> {
+        match self.version {
+            Version::One => None,
+            Version::Two => field(&self.memory, "cpu.stat", "usage_usec").map(|micros| micros / 1000),
         }
     }
 
@@ -264,6 +334,7 @@ pub fn remove(folders: &[PathBuf]) -> io::Result<()> {
 fn remove_one(folder: &Path) -> io::Result<()> {
     let deadline = Instant::now() + REMOVAL_LIMIT;
     let mut pause = SHORTEST_PAUSE;
+    let mut thawed = false;
     loop {
         match fs::remove_dir(folder) {
             Ok(()) => return Ok(()),
@@ -271,7 +342,13 @@ fn remove_one(folder: &Path) -> io::Result<()> {
             Err(error) if Instant::now() >= deadline => return Err(error),
             Err(_) => {}
         }
-        if !end_members(folder) {
+        let anybody = end_members(folder);
+        if !thawed {
+            // Who is frozen by a version 1 cgroup ends only when it goes on: to its end, which was sent first.
+            let _ = write(folder, "freezer.state", "THAWED");
+            thawed = true;
+        }
+        if !anybody {
             std::thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -457,6 +534,7 @@ mod tests {
             memory: one.clone(),
             pids: one.clone(),
             cpu: None,
+            freezer: None,
             joins: vec![],
         };
         cgroup.limit(&limits, 2).unwrap();

@@ -12,7 +12,7 @@ use fumehood_backend::{Event, ExecError, GuestStdio, MOST_CALLS, WaitStatus};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::memfd::{self, Purpose};
 use fumehood_sys::socket::{self, Wait};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -32,6 +32,8 @@ pub struct Control {
     /// Taken off the socket to make room for a request, and not yet asked for.
     waiting: VecDeque<(u32, Event)>,
     next_exec: u32,
+    /// The number inside of each command that runs.
+    pids: BTreeMap<u32, u32>,
     /// Those that are not answered.
     calls: BTreeSet<u32>,
     next_call: u32,
@@ -64,7 +66,15 @@ impl Control {
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = socket::pair()?;
         let (waiting, calls) = (VecDeque::new(), BTreeSet::new());
-        let control = Self { socket: ours, waiting, next_exec: 1, calls, next_call: 1, state: State::Live };
+        let control = Self {
+            socket: ours,
+            waiting,
+            next_exec: 1,
+            pids: BTreeMap::new(),
+            calls,
+            next_call: 1,
+            state: State::Live,
+        };
         Ok((control, theirs))
     }
 
@@ -155,12 +165,21 @@ impl Control {
         self.next_numbered().map(|(_, event)| event)
     }
 
+    /// The number inside of a command that was started and has not been seen to end.
+    #[must_use]
+    pub fn pid(&self, exec: u32) -> Option<u32> {
+        self.pids.get(&exec).copied()
+    }
+
     /// The next event, with the number of the command it is about (zero for none).
     pub fn next_numbered(&mut self) -> Option<(u32, Event)> {
         if self.waiting.is_empty() {
             self.read();
         }
         if let Some(numbered) = self.waiting.pop_front() {
+            if let (exec, Event::Ended { .. }) = &numbered {
+                self.pids.remove(exec);
+            }
             return Some(numbered);
         }
         match self.state {
@@ -189,6 +208,11 @@ impl Control {
         };
         let report = buffer.get(..packet.length).and_then(Report::parse);
         let report = report.filter(|report| !packet.truncated && self.is_awaited(report));
+        if let Some(Report::Started { exec, pid }) = report
+            && exec < self.next_exec
+        {
+            self.pids.insert(exec, pid);
+        }
         match report.and_then(|report| event(report, packet.descriptors)) {
             Some(numbered) => self.waiting.push_back(numbered),
             None => self.state = State::Leaving,

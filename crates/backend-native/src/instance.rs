@@ -7,12 +7,13 @@ use crate::control::Control;
 use crate::identity::Identity;
 use crate::{orphans, syscalls, usage};
 use fumehood_backend::gateway::Gateway;
-use fumehood_backend::{Event, ExecError, GuestStdio, Instance, Meters};
+use fumehood_backend::{Event, ExecError, FreezeError, GuestStdio, Instance, Live, Meters};
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::launch::{Beside, Spawned};
 use fumehood_sys::notify::Listener;
 use fumehood_sys::poll::{self, Interest, Joined};
 use fumehood_sys::{process, terminal};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -24,8 +25,9 @@ pub(crate) struct NativeInstance {
     /// The control socket and the filter's listener.
     events: Joined,
     exec: Option<u32>,
-    /// Our side of a terminal that was made here, to be told.
-    terminal: Option<OwnedFd>,
+    /// Our sides of terminals that were made here, to be told, and whose they are.
+    terminals: VecDeque<(u32, OwnedFd)>,
+    frozen: bool,
     cpu_ms: u64,
     peak_bytes: u64,
 }
@@ -33,8 +35,8 @@ pub(crate) struct NativeInstance {
 /// What a launch leaves in the keeper's hands.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Held, not read: the kernel uid is this sandbox's until the keeper lets go of it.
-    pub(crate) _identity: Identity,
+    /// Held: the kernel uid is this sandbox's until the keeper lets go of it.
+    pub(crate) identity: Identity,
     /// Held: the folder that is shown as `/etc` stays while the keeper lives.
     pub(crate) _etc: Option<std::fs::File>,
     pub(crate) cgroup: Option<Cgroup>,
@@ -59,7 +61,15 @@ impl NativeInstance {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let listener = parts.listener.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let events = Joined::new(&[parts.control.events(), listener.as_fd()])?;
-        Ok(Self { parts, events, exec: None, terminal: None, cpu_ms: 0, peak_bytes: 0 })
+        Ok(Self {
+            parts,
+            events,
+            exec: None,
+            terminals: VecDeque::new(),
+            frozen: false,
+            cpu_ms: 0,
+            peak_bytes: 0,
+        })
     }
 
     /// It was launched with this command.
@@ -88,15 +98,32 @@ impl NativeInstance {
     }
 
     /// A terminal that is made outside, as the guest's three streams. Our side is told as an event.
-    fn make_terminal(&mut self, request: &ExecRequest) -> Result<GuestStdio, ExecError> {
+    fn make_terminal(request: &ExecRequest) -> Result<(OwnedFd, GuestStdio), ExecError> {
         let size = request.terminal.map_or((0, 0), |size| (size.rows, size.columns));
         let made = terminal::pair(size).and_then(|(ours, theirs)| {
             let [stdin, stdout] = [theirs.try_clone()?, theirs.try_clone()?];
             Ok((ours, GuestStdio::Pipes { stdin, stdout, stderr: theirs }))
         });
-        let (ours, stdio) = made.map_err(|_| ExecError::Exhausted)?;
-        self.terminal = Some(ours);
-        Ok(stdio)
+        made.map_err(|_| ExecError::Exhausted)
+    }
+
+    /// Starts a command; with `once`, its end is the end of the guest.
+    fn start(&mut self, request: &ExecRequest, stdio: GuestStdio, once: bool) -> Result<u32, ExecError> {
+        let (ours, stdio) = match stdio {
+            // None can be opened there.
+            GuestStdio::Terminal if self.parts.held.is_some() => {
+                let (ours, stdio) = Self::make_terminal(request)?;
+                (Some(ours), stdio)
+            }
+            GuestStdio::Terminal | GuestStdio::Pipes { .. } => (None, stdio),
+        };
+        let request = ExecRequest {
+            terminal: request.terminal.filter(|_| self.parts.held.is_none()),
+            ..request.clone()
+        };
+        let exec = self.parts.control.exec(&request, stdio, once)?;
+        self.terminals.extend(ours.map(|ours| (exec, ours)));
+        Ok(exec)
     }
 
     /// Answers the calls that wait, up to one that is refused.
@@ -126,16 +153,7 @@ impl NativeInstance {
 
 impl Instance for NativeInstance {
     fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<(), ExecError> {
-        let stdio = match stdio {
-            // None can be opened there.
-            GuestStdio::Terminal if self.parts.held.is_some() => self.make_terminal(request)?,
-            GuestStdio::Terminal | GuestStdio::Pipes { .. } => stdio,
-        };
-        let request = ExecRequest {
-            terminal: request.terminal.filter(|_| self.parts.held.is_none()),
-            ..request.clone()
-        };
-        self.exec = Some(self.parts.control.exec(&request, stdio, true)?);
+        self.exec = Some(self.start(request, stdio, true)?);
         Ok(())
     }
 
@@ -144,8 +162,7 @@ impl Instance for NativeInstance {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        let terminal = self.terminal.take().map(Event::Terminal);
-        terminal.or_else(|| self.parts.control.next_event()).or_else(|| self.next_refusal())
+        self.next_numbered().map(|(_, event)| event)
     }
 
     fn signal(&mut self, signal: i32) -> Result<(), ExecError> {
@@ -168,6 +185,11 @@ impl Instance for NativeInstance {
         }
         // The whole pid namespace goes with its first process.
         let _ = process::send_signal(self.parts.spawned.pidfd.as_fd(), 9);
+        if self.frozen {
+            // A version 1 cgroup holds even those that are to end.
+            let _ = self.parts.cgroup.as_ref().map(|cgroup| cgroup.freeze(false));
+            self.frozen = false;
+        }
     }
 
     fn wait_gone(&mut self, limit: Duration) -> bool {
@@ -212,6 +234,91 @@ impl Instance for NativeInstance {
 
     fn output(&self) -> Option<BorrowedFd<'_>> {
         self.parts.output.as_ref().map(|folder| folder.as_fd())
+    }
+
+    fn live(&mut self) -> Option<&mut dyn Live> {
+        Some(self)
+    }
+}
+
+impl Live for NativeInstance {
+    fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<u32, ExecError> {
+        self.start(request, stdio, false)
+    }
+
+    fn next_numbered(&mut self) -> Option<(u32, Event)> {
+        let terminal = self.terminals.pop_front().map(|(exec, ours)| (exec, Event::Terminal(ours)));
+        terminal
+            .or_else(|| self.parts.control.next_numbered())
+            .or_else(|| self.next_refusal().map(|event| (0, event)))
+    }
+
+    fn pid(&self, exec: u32) -> Option<u32> {
+        self.parts.control.pid(exec)
+    }
+
+    fn signal(&mut self, exec: u32, signal: i32) -> Result<(), ExecError> {
+        self.parts.control.signal(exec, signal)
+    }
+
+    fn freeze(&mut self) -> Result<(), FreezeError> {
+        let cgroup = self.parts.cgroup.as_ref().ok_or_else(no_freezer)?;
+        cgroup.freeze(true).map_err(|error| not_frozen(&error))?;
+        self.frozen = true;
+        Ok(())
+    }
+
+    fn thaw(&mut self) -> Result<(), FreezeError> {
+        let cgroup = self.parts.cgroup.as_ref().ok_or_else(no_freezer)?;
+        cgroup.freeze(false).map_err(|error| not_frozen(&error))?;
+        self.frozen = false;
+        Ok(())
+    }
+
+    fn members(&self) -> Vec<i32> {
+        self.parts.cgroup.as_ref().map(Cgroup::members).unwrap_or_default()
+    }
+
+    fn cpu_ms(&mut self) -> u64 {
+        let counted = self.parts.cgroup.as_ref().and_then(Cgroup::cpu_ms);
+        let now = counted.unwrap_or_else(|| usage::of_tree(self.parts.spawned.pid).cpu_ms);
+        self.cpu_ms = self.cpu_ms.max(now);
+        self.cpu_ms
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        self.parts.root.as_ref().filter(|_| self.parts.held.is_none()).map(|root| root.as_fd())
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.parts.identity.kernel
+    }
+}
+
+/// What stops processes against their will is the kernel's freezer alone. Signals do not: a timer of the sandbox's
+/// own can send the one that lets a stopped process go on.
+fn no_freezer() -> FreezeError {
+    FreezeError {
+        why: "no cgroup that can be frozen is ours on this host".to_owned(),
+        remedy: "run as root, or where systemd delegates a cgroup to you: `fumehood doctor` says how"
+            .to_owned(),
+        unsupported: true,
+    }
+}
+
+fn not_frozen(error: &io::Error) -> FreezeError {
+    match error.kind() {
+        io::ErrorKind::Unsupported => no_freezer(),
+        io::ErrorKind::TimedOut => FreezeError {
+            why: "a process did not stop within five seconds, so all go on".to_owned(),
+            remedy: "try again: it was in a call that the kernel does not interrupt".to_owned(),
+            unsupported: false,
+        },
+        _ => FreezeError {
+            why: error.to_string(),
+            remedy: "`fumehood doctor` looks at what this host can hold".to_owned(),
+            unsupported: false,
+        },
     }
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
             let makers = [namespaces, plumber, maker];
             let listener = listener.map(Listener::from);
             let parts = Parts {
-                _identity: identity,
+                identity,
                 _etc: etc,
                 cgroup,
                 spawned,
@@ -170,7 +170,10 @@ fn settle(plan: &NativePlan, identity: &Identity, inputs: Vec<OpenInput>) -> Res
 }
 
 fn make_cgroup(plan: &NativePlan) -> Result<Option<Cgroup>, LaunchError> {
-    let made = plan.hierarchy.create(&plan.placement.id, plan.envelope.resources(), plan.host_cpus);
+    let made = {
+        let freezes = plan.placement.living.is_some();
+        plan.hierarchy.create(&plan.placement.id, plan.envelope.resources(), plan.host_cpus, freezes)
+    };
     made.map_err(|error| prepare("make the cgroup", &error))
 }
 
@@ -304,6 +307,7 @@ fn enter(
         // Without a PID namespace the first process must outlive its keeper for a moment, to end all others.
         program.push("tie the sandbox to its keeper", Op::DieWithParent);
     }
+    program.push("take an ordinary priority", Op::OrdinaryPriority);
     program.push("clear the file mode mask", Op::ClearUmask);
     if shape.has_root() && !identity.own {
         let pair = |inside, outside| (inside, outside);

@@ -261,7 +261,11 @@ impl<'a> RootBuilder<'a> {
         let workspace = self.envelope.filesystem().workspace.clone();
         self.owned_folder("workspace", 0o755);
         match workspace.map(|workspace| (workspace.mode, workspace.source)) {
-            None => {}
+            None => {
+                if let Some(own) = self.placement.living.clone().and_then(|living| living.workspace) {
+                    self.idmapped("show the workspace", &own, "workspace", WRITABLE);
+                }
+            }
             Some((WorkspaceMode::CopyOnWrite, _)) => {
                 if let Some(overlay) = overlay {
                     self.step("mount the workspace", overlay);

@@ -70,6 +70,7 @@ mod tests {
             toolchains: Vec::new(),
             gateway: None,
             files: Vec::new(),
+            living: None,
         };
         let mut plan = native.plan(&envelope, &placement).unwrap();
         let before = inits();

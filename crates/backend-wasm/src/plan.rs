@@ -206,6 +206,7 @@ fn compile_placement(run: &Placement) -> Placement {
         toolchains: Vec::new(),
         gateway: None,
         files: Vec::new(),
+        living: None,
     }
 }
 

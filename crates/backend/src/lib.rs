@@ -117,6 +117,68 @@ pub trait Instance: Debug {
 
     /// The guest's `/out`, held open since before anything untrusted ran.
     fn output(&self) -> Option<BorrowedFd<'_>>;
+
+    /// What it can do beyond one command, where this level can.
+    fn live(&mut self) -> Option<&mut dyn Live> {
+        None
+    }
+}
+
+/// A guest that lives on when a command ends, and has many at once. Of one, use either this or
+/// [`Instance::exec`].
+pub trait Live: Debug {
+    /// Starts one more command, and gives the number that its events bear.
+    ///
+    /// # Errors
+    /// Only what is known before the guest answers; the rest arrives as [`Event::NotStarted`].
+    fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<u32, ExecError>;
+
+    /// The next event, with the number of the command that it is about (zero for none), or `None` when there is
+    /// none yet. Takes the place of [`Instance::next_event`].
+    fn next_numbered(&mut self) -> Option<(u32, Event)>;
+
+    /// The number that a running command's process has inside; `None` for one that was not started.
+    fn pid(&self, exec: u32) -> Option<u32>;
+
+    /// Sends a signal to a command's process group. Nothing happens if it has ended.
+    ///
+    /// # Errors
+    /// The guest does not listen, or there is no such signal.
+    fn signal(&mut self, exec: u32, signal: i32) -> Result<(), ExecError>;
+
+    /// Stops every process of the guest where it is. When this returns, none runs; on an error all go on.
+    ///
+    /// # Errors
+    /// This host has nothing that stops them against their will, or they did not stop in time.
+    fn freeze(&mut self) -> Result<(), FreezeError>;
+
+    /// Lets them go on.
+    ///
+    /// # Errors
+    /// The kernel refused; they are still stopped.
+    fn thaw(&mut self) -> Result<(), FreezeError>;
+
+    /// The processes of the guest as this host numbers them, while they are frozen.
+    fn members(&self) -> Vec<i32>;
+
+    /// Processor time of the guest so far, in milliseconds. Looks at every process: not for each turn of a loop.
+    fn cpu_ms(&mut self) -> u64;
+
+    /// The guest's `/`. `None` where that is the host's.
+    fn root(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The kernel uid and gid that files of the guest belong to.
+    fn owner(&self) -> (u32, u32);
+}
+
+/// Why a guest could not be frozen or thawed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct FreezeError {
+    pub why: String,
+    pub remedy: String,
+    /// Whether this host can never do it, as it is.
+    pub unsupported: bool,
 }
 
 /// Calls by [`Instance::dial`] that may wait for their answer at once.
@@ -146,6 +208,15 @@ pub struct Placement {
     pub gateway: Option<GatewaySpec>,
     /// Files that are made for this sandbox alone.
     pub files: Vec<MadeFile>,
+    /// It is to live on between commands.
+    pub living: Option<LivingPlace>,
+}
+
+/// What a sandbox that lives on between commands has in addition.
+#[derive(Clone, Debug, Default)]
+pub struct LivingPlace {
+    /// A folder of its own that is `/workspace` where the envelope names none.
+    pub workspace: Option<PathBuf>,
 }
 
 /// A file that is there for one sandbox alone, readable for all inside.

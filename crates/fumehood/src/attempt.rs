@@ -96,6 +96,7 @@ fn sandbox(level: Level, state: &State, trial: Option<&Trial>) -> Result<Enforce
         toolchains: Vec::new(),
         gateway: None,
         files: Vec::new(),
+        living: None,
     };
     let plan = backend
         .plan(&envelope, &placement)

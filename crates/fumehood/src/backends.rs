@@ -116,6 +116,18 @@ impl Early {
     }
 }
 
+/// The backend of a level for a sandbox that lives on between commands.
+pub(crate) fn living(level: Level) -> Result<Box<dyn Backend>, Refusal> {
+    match level {
+        Level::Container | Level::Process => of(level),
+        Level::Wasm | Level::Gvisor | Level::Microvm => Err(Refusal::new(
+            "choose a level",
+            format!("a living sandbox can not have the level `{level}` in this version"),
+            "name `container`, or use `fumehood run` for one command",
+        )),
+    }
+}
+
 /// The backend of a level, with nothing begun.
 pub(crate) fn of(level: Level) -> Result<Box<dyn Backend>, Refusal> {
     // To look at what this host can hold is no run that anybody relies on.

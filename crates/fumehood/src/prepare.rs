@@ -20,7 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// The working directory inside, and where the workspace is seen.
-const WORKSPACE: &str = "/workspace";
+pub(crate) const WORKSPACE: &str = "/workspace";
 
 /// A run that could begin.
 #[derive(Debug)]
@@ -266,7 +266,7 @@ fn level_note(choice: &Choice, question: &Question, terminals: Terminals) -> Opt
     terminals.stderr.then(|| format!("level {} (trust {trust}, blast {blast}{why}){stronger}", choice.level))
 }
 
-fn views(envelope: &Envelope) -> Views {
+pub(crate) fn views(envelope: &Envelope) -> Views {
     let files = envelope.filesystem();
     let mut shown: Vec<(PathBuf, PathBuf)> = Vec::new();
     let image = files.root.folder();
@@ -279,7 +279,7 @@ fn views(envelope: &Envelope) -> Views {
     Views { shown, image }
 }
 
-fn shell(views: &Views) -> &'static str {
+pub(crate) fn shell(views: &Views) -> &'static str {
     let bash = "/bin/bash";
     let source = views.host_path(Path::new(bash));
     if source.is_some_and(|source| std::fs::symlink_metadata(source).is_ok()) { bash } else { "/bin/sh" }

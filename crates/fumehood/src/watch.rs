@@ -77,6 +77,16 @@ impl Watch {
             | Event::FileRefused { .. }
             | Event::LayerDiscarded {}
             | Event::ExecEnded { .. }
+            | Event::Living(_)
+            | Event::Claimed { .. }
+            | Event::Paused {}
+            | Event::Resumed {}
+            | Event::Halted {}
+            | Event::Released {}
+            | Event::FileAsked { .. }
+            | Event::Snapshot { .. }
+            | Event::Expires { .. }
+            | Event::Stopped { .. }
             | Event::FetchStarted(_)
             | Event::ProveStarted { .. }
             | Event::ProveEnded(_)

@@ -2,9 +2,27 @@
 
 use crate::frame::{Flaw, HEADER_BYTES, Header, Kind, MOST_BYTES};
 use crate::wire::{Ask, Failure, Said};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+
+/// The longest path that the kernel takes for a socket.
+const SOCKET_PATH_BYTES: usize = 107;
+
+/// Connects to a socket, also where its path is longer than the kernel takes.
+///
+/// # Errors
+/// Nobody listens there.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    if socket.as_os_str().len() <= SOCKET_PATH_BYTES {
+        return UnixStream::connect(socket);
+    }
+    let (folder, name) = socket.parent().zip(socket.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
+    let folder = File::open(folder)?;
+    UnixStream::connect(Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name))
+}
 
 /// One connection to a keeper: one verb.
 #[derive(Debug)]
@@ -42,7 +60,7 @@ impl Connection {
     /// # Errors
     /// Nobody listens there, or it hung up.
     pub fn ask(socket: &Path, ask: &Ask) -> Result<Self, CallError> {
-        let stream = UnixStream::connect(socket).map_err(CallError::Unreachable)?;
+        let stream = connect(socket).map_err(CallError::Unreachable)?;
         let mut connection = Self { stream };
         let words = serde_json::to_vec(ask).map_err(CallError::Words)?;
         connection.send(Kind::Json, &words)?;
@@ -103,6 +121,12 @@ impl Connection {
             | Kind::Data
             | Kind::DataEnd => Ok(Some(Frame::Bytes(kind, bytes))),
         }
+    }
+
+    /// Readable when [`Connection::next`] has something to read.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// The stream itself, for what is no longer framed.

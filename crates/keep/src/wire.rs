@@ -186,6 +186,17 @@ pub enum Born {
     Failed(Failure),
 }
 
+/// What stands in the file `sandbox.json` of a living sandbox's folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sandbox {
+    pub id: String,
+    pub keeper_pid: u32,
+    pub level: String,
+    /// Milliseconds since 1970.
+    pub born_ms: u64,
+    pub spec: Spec,
+}
+
 /// What a keeper says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "snake_case")]

@@ -3,6 +3,7 @@
 use crate::ending::{Ending, Hit};
 use crate::report::{Changes, Collected, Usage};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// One act, as it stands in a task's record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,7 +14,17 @@ pub enum Event {
     Launched { level: String, reason: String, envelope: serde_json::Value, enforcement: serde_json::Value },
     /// A command is about to run. Arguments are bytes shown as text; longer ones are capped with a digest.
     #[serde(rename = "exec.started")]
-    ExecStarted { argv: Vec<String>, cwd: String, env_names: Vec<String>, terminal: bool },
+    ExecStarted {
+        argv: Vec<String>,
+        cwd: String,
+        env_names: Vec<String>,
+        terminal: bool,
+        /// Which of the commands of a living sandbox, from 1; and who asked for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exec: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        actor: Option<String>,
+    },
     /// A host file is about to be copied in.
     #[serde(rename = "file.in")]
     FileIn { source: String, at: String, bytes: u64 },
@@ -37,7 +48,45 @@ pub enum Event {
         usage: Usage,
         changes: Option<Changes>,
         collected: Option<Collected>,
+        /// As in `exec.started`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exec: Option<u32>,
     },
+    /// The sandbox that is about to be launched lives on between commands.
+    #[serde(rename = "sandbox.living")]
+    Living(Living),
+    /// A living sandbox that waited in a pool became somebody's.
+    #[serde(rename = "sandbox.claimed")]
+    Claimed { actor: String, env_names: Vec<String>, labels: BTreeMap<String, String> },
+    /// Every process of a living sandbox is about to be stopped where it is.
+    #[serde(rename = "sandbox.paused")]
+    Paused {},
+    /// They are about to go on.
+    #[serde(rename = "sandbox.resumed")]
+    Resumed {},
+    /// The kill switch: network and processes are about to be stopped.
+    #[serde(rename = "sandbox.halted")]
+    Halted {},
+    #[serde(rename = "sandbox.released")]
+    Released {},
+    /// A caller is about to read or change a file of a living sandbox from outside: `read`, `write`, `make_dir`,
+    /// `remove`, or `move` with where `to`.
+    #[serde(rename = "file.asked")]
+    FileAsked {
+        verb: String,
+        path: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+    },
+    /// The files of a living sandbox are about to be kept under this name.
+    #[serde(rename = "sandbox.snapshot")]
+    Snapshot { name: String },
+    /// A living sandbox got another time of its end, in milliseconds since 1970; `None`: none.
+    #[serde(rename = "sandbox.expires")]
+    Expires { at_ms: Option<u64> },
+    /// A living sandbox is about to end, and why: `asked`, `expired`, `signal`, or a limit.
+    #[serde(rename = "sandbox.stopped")]
+    Stopped { why: String, keeps_files: bool },
     /// A page is about to be fetched, from outside of every sandbox, under these rules.
     #[serde(rename = "fetch.started")]
     FetchStarted(FetchStarted),
@@ -62,6 +111,22 @@ pub enum Event {
     /// The last line of a task.
     #[serde(rename = "task.closed")]
     Closed {},
+}
+
+/// What is said of a living sandbox when it begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Living {
+    /// Who asked for it: a key's name, a user.
+    pub actor: String,
+    pub labels: BTreeMap<String, String>,
+    pub env_names: Vec<String>,
+    /// The snapshot that its files begin with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    pub pooled: bool,
 }
 
 /// Written before anything is looked for.
@@ -170,6 +235,16 @@ impl Event {
             Self::FileRefused { .. } => "file.refused",
             Self::LayerDiscarded {} => "layer.discarded",
             Self::ExecEnded { .. } => "exec.ended",
+            Self::Living(_) => "sandbox.living",
+            Self::Claimed { .. } => "sandbox.claimed",
+            Self::Paused {} => "sandbox.paused",
+            Self::Resumed {} => "sandbox.resumed",
+            Self::Halted {} => "sandbox.halted",
+            Self::Released {} => "sandbox.released",
+            Self::FileAsked { .. } => "file.asked",
+            Self::Snapshot { .. } => "sandbox.snapshot",
+            Self::Expires { .. } => "sandbox.expires",
+            Self::Stopped { .. } => "sandbox.stopped",
             Self::FetchStarted(_) => "fetch.started",
             Self::EgressAllowed(_) => "egress.allowed",
             Self::EgressDenied(_) => "egress.denied",
@@ -195,6 +270,16 @@ impl Event {
             | Self::FileRefused { .. }
             | Self::LayerDiscarded {}
             | Self::ExecEnded { .. }
+            | Self::Living(_)
+            | Self::Claimed { .. }
+            | Self::Paused {}
+            | Self::Resumed {}
+            | Self::Halted {}
+            | Self::Released {}
+            | Self::FileAsked { .. }
+            | Self::Snapshot { .. }
+            | Self::Expires { .. }
+            | Self::Stopped { .. }
             | Self::FetchStarted(_)
             | Self::ProveStarted { .. }
             | Self::ProveEnded(_)

@@ -161,6 +161,7 @@ impl Finished {
             usage: self.usage,
             changes: self.changes,
             collected: self.collected,
+            exec: None,
         };
         log.append(at_ms, &ended)?;
         log.close(at_ms)

@@ -7,7 +7,7 @@ use crate::files::layer::{Layer, LayerError};
 use crate::finish::Finished;
 use crate::run::RunRequest;
 use crate::state::State;
-use fumehood_backend::{LayerDisk, LayerPlace, Placement};
+use fumehood_backend::{LayerDisk, LayerPlace, LivingPlace, Placement};
 use fumehood_model::envelope::{Cache, Cleanup, Envelope, WorkspaceMode};
 use fumehood_model::id::TaskId;
 use fumehood_model::report::Changes;
@@ -73,6 +73,7 @@ impl Places {
             toolchains: request.toolchains.clone(),
             gateway: request.envelope.network().egress.as_ref().map(ports::gateway),
             files: Vec::new(),
+            living: None,
         }
     }
 
@@ -101,6 +102,36 @@ impl Places {
         }
     }
 
+    /// Makes the places of a living sandbox in a folder of its own, which is there.
+    pub(crate) fn make_living(
+        state: &State,
+        id: &TaskId,
+        request: &RunRequest,
+        folder: &Path,
+    ) -> Result<Self, PlaceError> {
+        let envelope = &request.envelope;
+        let owner = owner_of(envelope);
+        let home = folder.join("home");
+        make_folder(&home, owner)?;
+        let workspace = envelope.filesystem().workspace.is_none().then(|| folder.join("workspace"));
+        workspace.as_deref().map_or(Ok(()), |workspace| make_folder(workspace, owner))?;
+        let (layer, layer_place) = layer(state, id, envelope, Kept::Living(folder))?.unzip();
+        let placement = Placement {
+            id: id.clone(),
+            shared: state.shared(),
+            scratch: state.scratch().join(id.as_str()),
+            layer: layer_place,
+            home: Some(home),
+            home_at: request.home_at.clone(),
+            caches: caches(state, envelope, &request.home_at, owner)?,
+            toolchains: request.toolchains.clone(),
+            gateway: envelope.network().egress.as_ref().map(ports::gateway),
+            files: Vec::new(),
+            living: Some(LivingPlace { workspace }),
+        };
+        Ok(Self { placement, layer, own_layer: None, output: None })
+    }
+
     /// Makes what is missing.
     pub(crate) fn make(state: &State, id: &TaskId, request: &RunRequest) -> Result<Self, PlaceError> {
         let envelope = &request.envelope;
@@ -115,7 +146,8 @@ impl Places {
         if let Some(home) = &home {
             make_folder(home, owner)?;
         }
-        let (layer, layer_place) = layer(state, id, envelope, session.as_ref())?.unzip();
+        let kept = session.as_ref().map_or(Kept::Run, |(name, folder)| Kept::Session(name, folder));
+        let (layer, layer_place) = layer(state, id, envelope, kept)?.unzip();
         let own_layer = layer_place.as_ref().filter(|_| session.is_none()).map(|layer| layer.folder.clone());
         let placement = Placement {
             id: id.clone(),
@@ -128,9 +160,20 @@ impl Places {
             toolchains: request.toolchains.clone(),
             gateway: envelope.network().egress.as_ref().map(ports::gateway),
             files: Vec::new(),
+            living: None,
         };
         Ok(Self { placement, layer, own_layer, output })
     }
+}
+
+/// Whose a layer is.
+#[derive(Clone, Copy, Debug)]
+enum Kept<'a> {
+    Run,
+    /// The session's name and folder.
+    Session(&'a String, &'a Path),
+    /// The folder of a living sandbox.
+    Living(&'a Path),
 }
 
 /// The layer of a copy-on-write workspace: the session's, or one of this run's own.
@@ -138,7 +181,7 @@ fn layer(
     state: &State,
     id: &TaskId,
     envelope: &Envelope,
-    session: Option<&(&String, PathBuf)>,
+    kept: Kept<'_>,
 ) -> Result<Option<(Layer, LayerPlace)>, PlaceError> {
     let workspace = envelope.filesystem().workspace.as_ref();
     let Some(workspace) = workspace.filter(|workspace| workspace.mode == WorkspaceMode::CopyOnWrite) else {
@@ -146,19 +189,23 @@ fn layer(
     };
     let source = DirHandle::open(&workspace.source)
         .map_err(|source| PlaceError::Workspace { path: workspace.source.clone(), source })?;
-    let path = session.map_or_else(|| state.layers().join(id.as_str()), |(_, folder)| folder.join("layer"));
+    let (path, session) = match kept {
+        Kept::Run => (state.layers().join(id.as_str()), None),
+        Kept::Session(name, folder) => (folder.join("layer"), Some(name)),
+        Kept::Living(folder) => (folder.join("layer"), None),
+    };
     let open = |path: &Path| {
         DirHandle::open(path).map_err(|source| PlaceError::Folder { path: path.to_owned(), source })
     };
     // Two first runs of one session must not both make it: what one wrote would be lost to the other.
     let maker = session.map(|_| make_folder(&path, None).and_then(|()| open(&path))).transpose()?;
     let _made_by_us = maker.as_ref().map(lock_unmade).transpose()?.flatten();
-    if let Some((name, _)) = session.filter(|_| path.join("meta.json").exists()) {
+    if let Some(name) = session.filter(|_| path.join("meta.json").exists()) {
         let layer = Layer::open_in(open(&path)?, name).map_err(PlaceError::Layer)?;
         // A layer tells what differs from one folder. Over another it would hide and show the wrong files.
         if !layer.is_over(&source) {
             let workspace = layer.meta.workspace();
-            return Err(PlaceError::OtherWorkspace { name: (*name).clone(), workspace });
+            return Err(PlaceError::OtherWorkspace { name: name.clone(), workspace });
         }
         let disk = disk_of(&layer, None)?;
         return Ok(Some((layer, LayerPlace { folder: path, disk })));

@@ -215,6 +215,8 @@ impl Attempt<'_> {
             cwd: os_text(&exec.cwd),
             env_names: exec.env.iter().map(|(name, _)| os_text(name)).collect(),
             terminal: exec.terminal.is_some(),
+            exec: None,
+            actor: None,
         };
         std::iter::once(launched).chain(inputs).chain([started]).collect()
     }
@@ -226,10 +228,12 @@ impl Attempt<'_> {
             layer: places.own_layer.clone(),
             disk: places.disk(),
             observer: gateway.map(|gateway| gateway.observer.as_fd()),
+            living: None,
             records: self.state.records(),
             layers: self.state.layers(),
             scratch: self.state.scratch(),
             shared: self.state.shared(),
+            sandboxes: self.state.sandboxes(),
         }
     }
 
@@ -280,7 +284,7 @@ pub(crate) const KEPT_CAPABILITIES: [u32; 5] = [
 ];
 
 /// And until its gate has become another user.
-const FOR_GATE: [u32; 2] = [
+pub(crate) const FOR_GATE: [u32; 2] = [
     6, // CAP_SETGID
     7, // CAP_SETUID
 ];
@@ -311,24 +315,24 @@ pub(crate) fn unix_millis() -> u64 {
         .map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn start_failed(error: &StartError) -> Ending {
+pub(crate) fn start_failed(error: &StartError) -> Ending {
     match error {
         StartError::Launch(LaunchError { step, why, remedy }) => not_started(step, why, remedy),
         StartError::Exec(error) => keeper::not_started(error),
     }
 }
 
-fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
+pub(crate) fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
     Ending::NotStarted { step: step.to_owned(), why: why.to_owned(), remedy: remedy.to_owned() }
 }
 
 /// A step of our own that the kernel refused.
-fn broken(step: &str, error: &io::Error) -> Ending {
+pub(crate) fn broken(step: &str, error: &io::Error) -> Ending {
     not_started(step, &error.to_string(), "`fumehood doctor` looks at what this host can hold")
 }
 
 /// Why a run has no place.
-fn unplaced(error: &PlaceError) -> Ending {
+pub(crate) fn unplaced(error: &PlaceError) -> Ending {
     match error {
         PlaceError::OtherWorkspace { name, .. } => not_started(
             "open the session",

@@ -3,6 +3,7 @@
 //! ```text
 //! records/ID.jsonl     one file a task             layers/ID/{meta.json,upper,work}   copy-on-write layers
 //! records/index.jsonl  the per-user chain          sessions/NAME/{meta.json,home,upper,work}
+//! sandboxes/ID/        living sandboxes                 snapshots/NAME/  their files, kept
 //! caches/KEY/          one per project and kind    shared/      host-made parts and mount points
 //! fetched/KEY          answers of `fetch`, kept for a moment
 //! scratch/ID           what a sandbox without a root of its own writes (with root: beside this folder)
@@ -10,7 +11,7 @@
 //! ```
 //!
 //! An overlay takes no other overlay's layer. Where the folder is itself on one, as in most containers,
-//! and layers have no file system of their own (`files::disk`), `layers` and `sessions` are in memory,
+//! and layers have no file system of their own (`files::disk`), `layers`, `sessions`, `sandboxes` and `snapshots` are in memory,
 //! in `/dev/shm/fumehood-UID/KEY`: made, owned and judged the same.
 
 use crate::files::disk::Disk;
@@ -27,7 +28,7 @@ const FOLDERS: [&str; 7] =
     ["records", "caches", "shared", "shared/root", "shared/lower", "shared/layer", "shared/empty"];
 
 /// Those that hold layers, in the same order.
-const LAYERED: [&str; 2] = ["layers", "sessions"];
+const LAYERED: [&str; 4] = ["layers", "sessions", "sandboxes", "snapshots"];
 const MEMORY: &str = "/dev/shm";
 
 /// A state folder that was found to be ours.
@@ -92,6 +93,16 @@ impl State {
     /// Where sessions keep their layer and HOME.
     pub fn sessions(&self) -> PathBuf {
         self.layered.join("sessions")
+    }
+
+    /// Where living sandboxes are: a folder each, that bears its id.
+    pub fn sandboxes(&self) -> PathBuf {
+        self.layered.join("sandboxes")
+    }
+
+    /// Where snapshots of their files are.
+    pub fn snapshots(&self) -> PathBuf {
+        self.layered.join("snapshots")
     }
 
     /// Where caches are.

@@ -62,7 +62,7 @@ impl Allowance {
     }
 
     /// How much of `count` may pass; the rest is counted as dropped.
-    fn pass(&mut self, count: usize) -> usize {
+    pub(crate) fn pass(&mut self, count: usize) -> usize {
         let whole = count as u64;
         let passed = whole.min(self.left);
         self.left -= passed;

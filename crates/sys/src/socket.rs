@@ -190,6 +190,28 @@ pub fn connection(socket: OwnedFd) -> io::Result<OwnedFd> {
     Ok(stream.into())
 }
 
+/// Reads what a stream socket of somebody we do not trust has, without waiting whatever its settings are.
+///
+/// # Errors
+/// `WouldBlock` when there is nothing yet.
+pub fn take(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `into` is writable for its length.
+    let taken =
+        unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(taken).map_err(|_| io::Error::last_os_error())
+}
+
+/// Writes to such a socket as much as it takes now.
+///
+/// # Errors
+/// `WouldBlock` when it takes nothing yet.
+pub fn give(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `bytes` is readable for its length.
+    let given = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(given).map_err(|_| io::Error::last_os_error())
+}
+
 /// Lets go of a connection whose settings somebody else may have changed, without waiting until what is on
 /// its way has arrived.
 pub fn discard(connection: OwnedFd) {

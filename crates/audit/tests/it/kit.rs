@@ -24,12 +24,19 @@ pub(crate) fn launched() -> Event {
 
 pub(crate) fn started(argv: &[&str]) -> Event {
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-    Event::ExecStarted { argv, cwd: "/workspace".into(), env_names: vec!["TERM".into()], terminal: false }
+    Event::ExecStarted {
+        argv,
+        cwd: "/workspace".into(),
+        env_names: vec!["TERM".into()],
+        terminal: false,
+        exec: None,
+        actor: None,
+    }
 }
 
 pub(crate) fn ended() -> Event {
     let (ending, usage) = (Ending::Exited { code: 0 }, Usage::default());
-    Event::ExecEnded { ending, hits: vec![], usage, changes: None, collected: None }
+    Event::ExecEnded { ending, hits: vec![], usage, changes: None, collected: None, exec: None }
 }
 
 /// A whole task: launch, exec, ending.

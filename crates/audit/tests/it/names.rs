@@ -3,8 +3,9 @@
 use crate::kit::*;
 use fumehood_audit::{TaskLog, index_path, task_path};
 use fumehood_model::event::{
-    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded,
+    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, Living, ProveEnded,
 };
+use std::collections::BTreeMap;
 use std::fs;
 
 /// Every event there is.
@@ -68,6 +69,16 @@ pub(crate) fn all() -> Vec<Event> {
             policy_sha256: "00".into(),
             report_sha256: "11".into(),
         }),
+        Event::Living(Living { actor: "key:ann".into(), ..Living::default() }),
+        Event::Claimed { actor: "key:bob".into(), env_names: vec!["A".into()], labels: BTreeMap::new() },
+        Event::Paused {},
+        Event::Resumed {},
+        Event::Halted {},
+        Event::Released {},
+        Event::FileAsked { verb: "move".into(), path: "/a".into(), to: Some("/b".into()) },
+        Event::Snapshot { name: "before".into() },
+        Event::Expires { at_ms: Some(1) },
+        Event::Stopped { why: "asked".into(), keeps_files: false },
         ended(),
         Event::Closed {},
     ]

@@ -59,6 +59,8 @@ fn long_text_is_cut_and_vouched_for() {
         cwd: "/".into(),
         env_names: names,
         terminal: false,
+        exec: None,
+        actor: None,
     };
     let many: Vec<String> = (0..20_000).map(|_| String::new()).collect();
     let hit = |detail: String| Hit { kind: HitKind::Denied, detail, count: 2, first_ms: 0 };
@@ -68,6 +70,7 @@ fn long_text_is_cut_and_vouched_for() {
         usage: Usage::default(),
         changes: None,
         collected: None,
+        exec: None,
     };
     let big = serde_json::json!({ "hosts": [&long] });
     let launched = Event::Launched {
@@ -128,7 +131,7 @@ proptest! {
         path in any::<String>(), why in any::<String>(),
     ) {
         let argv: Vec<String> = words.iter().map(text).collect();
-        let exec = Event::ExecStarted { argv, cwd: path.clone(), env_names: names, terminal: true };
+        let exec = Event::ExecStarted { argv, cwd: path.clone(), env_names: names, terminal: true, exec: None, actor: None };
         for event in [exec, Event::FileRefused { path, why }] {
             let (newlines, back, page) = lines_of(&event);
             prop_assert_eq!(newlines, 1);

@@ -306,5 +306,6 @@ fn placement(shared: &Path, id: TaskId, ports: Option<Ports>) -> Placement {
         toolchains: Vec::new(),
         gateway: ports.map(|ports| GatewaySpec { ports }),
         files: Vec::new(),
+        living: None,
     }
 }

@@ -5,19 +5,26 @@
 mod apply;
 mod audit;
 mod choose;
+mod create;
 mod diff;
 mod discard;
 mod doctor;
 #[cfg(feature = "wasm")]
 mod eval;
+mod exec;
 mod fetch;
+mod files;
 mod image;
+mod keeper;
+mod logs;
+mod ls;
 mod net;
 mod network_arguments;
 mod prove;
 mod run;
 mod run_arguments;
 mod schema;
+mod stop;
 mod trust;
 
 pub(crate) use image::Failure;
@@ -36,6 +43,15 @@ const COMMANDS: &[Command] = &[
     ("run", "Run a command in a sandbox", run::main),
     #[cfg(feature = "wasm")]
     ("eval", "Run a small script on an interpreter without any system", eval::main),
+    ("create", "Make a sandbox that lives on between commands", create::main),
+    ("exec", "Run a command in a living sandbox", exec::main),
+    ("ls", "List living sandboxes, or the commands of one", ls::main),
+    ("logs", "Show the output of a command of a living sandbox", logs::main),
+    ("files", "Read, write and list the files of a living sandbox", files::main),
+    ("pause", "Stop every process of a living sandbox where it is", stop::pause),
+    ("resume", "Let a paused sandbox go on", stop::resume),
+    ("stop", "End a living sandbox", stop::main),
+    ("rm", "End a sandbox, and remove files of it that were kept", stop::remove),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
     ("discard", "Throw the changes of a run away", discard::main),
@@ -50,6 +66,9 @@ const COMMANDS: &[Command] = &[
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),
 ];
 
+/// The role of a process that keeps a living sandbox; no command for people.
+pub(crate) const KEEPER: &str = "keeper";
+
 /// Leads to the command that the first word names.
 pub(crate) fn dispatch(mut words: Vec<OsString>) -> ExitCode {
     if words.is_empty() {
@@ -61,6 +80,9 @@ pub(crate) fn dispatch(mut words: Vec<OsString>) -> ExitCode {
     #[cfg(feature = "wasm")]
     if first == fumehood_backend_wasm::ROLE {
         return fumehood_backend_wasm::engine_main(&rest);
+    }
+    if first == KEEPER {
+        return keeper::main(rest);
     }
     match first.to_str().unwrap_or_default() {
         "-V" | "--version" => screen::say(concat!("fumehood ", env!("CARGO_PKG_VERSION"))),

@@ -30,6 +30,8 @@ mod machine;
 #[cfg(test)]
 mod microvm;
 #[cfg(test)]
+mod priority;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod prove;

@@ -48,6 +48,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const MOST_DENIALS: usize = 16;
 
 const SIGKILL: i32 = 9;
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
 
 /// Who is told of what happens at the wall.
 pub(crate) type Tell<'a> = &'a mut dyn FnMut(&Event);
@@ -110,6 +112,13 @@ impl<'a> Wall<'a> {
     pub(crate) fn forget(&mut self) {
         if self.will_fork() {
             self.stage = Stage::Shut;
+        }
+    }
+
+    /// Lets nothing through, or lets it go on. The gate is a process of ours, and stands still when it is told to.
+    pub(crate) fn hold(&mut self, held: bool) {
+        if let Stage::Open(open) = &self.stage {
+            let _ = process::send_signal(open.pidfd.as_fd(), if held { SIGSTOP } else { SIGCONT });
         }
     }
 

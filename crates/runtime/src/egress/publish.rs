@@ -16,6 +16,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const SIGKILL: i32 = 9;
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
 
 /// Where no descriptor is free, one will be.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -63,6 +65,13 @@ impl Publisher {
     /// Whether a porter may still be made.
     pub(crate) fn will_fork(&self) -> bool {
         !self.doors.is_empty()
+    }
+
+    /// Carries nothing, or goes on.
+    pub(crate) fn hold(&mut self, held: bool) {
+        if let Some(porter) = &self.porter {
+            let _ = process::send_signal(porter.pidfd.as_fd(), if held { SIGSTOP } else { SIGCONT });
+        }
     }
 
     /// When the doors are to be looked at again, whatever waits there.

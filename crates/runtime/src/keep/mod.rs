@@ -1,3 +1,404 @@
-//! What keeps a living sandbox.
+//! Sandboxes that live on between commands: one keeper process each, asked through a socket in its folder.
+//!
+//! The order of things is that of a run: record first, act second, clean up always. What differs is that the guest's
+//! first process outlives every command, and that nobody but the reaper knows of the keeper when its parent is gone.
+//!
+//! **Invariant:** who is told that a sandbox was born can reach it; who is told that it was not finds nothing of it.
 
+mod command;
+mod connection;
+mod failures;
+mod file_verbs;
 pub mod files;
+mod folder;
+mod keeper;
+mod relay;
+mod ring;
+mod verbs;
+
+pub use folder::{DESCRIPTION, KEPT, SOCKET};
+
+use crate::causes::chain;
+use crate::egress::{self, Gate, Publisher, Wall};
+use crate::meter::{Meter, Written};
+use crate::places::{self, Places};
+use crate::reaper::{Estate, Reaper};
+use crate::run::{
+    FOR_GATE, KEPT_CAPABILITIES, RunRequest, broken, not_started, start_failed, unix_millis, unplaced,
+};
+use crate::state::State;
+use fumehood_audit::TaskLog;
+use fumehood_backend::gateway::Gateway;
+use fumehood_backend::{Backend, Instance, StartError};
+use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
+use fumehood_model::ending::Ending;
+use fumehood_model::enforcement::{Clause, Enforcement, Strength};
+use fumehood_model::event::{Event, Living};
+use fumehood_model::id::TaskId;
+use fumehood_sys::{host, process};
+use files::GuestFiles;
+use keeper::{Keeper, Life, Means, Over};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The signals that a keeper takes.
+const SIGNALS: [i32; 4] = [1, 2, 3, 15];
+/// How long a sandbox that is ended may take to be gone.
+const DEATH_LIMIT: Duration = Duration::from_secs(10);
+/// How long whoever still listens has to take the last of it.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A living sandbox that is to be.
+#[derive(Clone, Debug)]
+pub struct LiveRequest {
+    /// Its envelope, its level, and what every command is begun with: a folder and variables, no arguments.
+    pub run: RunRequest,
+    /// What was asked for.
+    pub spec: Spec,
+}
+
+/// Makes a living sandbox, says so by `tell`, and keeps it until it ends. What `tell` was told is the one answer.
+///
+/// Preconditions: this process has one thread, and nothing else to do.
+pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &mut dyn FnMut(&Born)) {
+    let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
+    let folder = state.sandboxes().join(id.as_str());
+    let mut birth = Birth { backend, state, request, id, folder, enforcement: Enforcement::default() };
+    if let Err(ending) = birth.go(tell) {
+        let _ = places::remove_layer(&birth.folder);
+        tell(&Born::Failed(failure(&ending)));
+    }
+}
+
+/// Removes what living sandboxes left whose keeper and reaper both died.
+pub fn sweep(backend: &dyn Backend, state: &State) {
+    crate::reaper::sweep_living(backend, &state.records(), &state.sandboxes());
+}
+
+/// What is wrong with a variable, if something is.
+pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let good =
+        !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(letters);
+    if !good {
+        return Some(format!("`{}` is no name of a variable", fumehood_model::text::shown(name)));
+    }
+    value.contains('\0').then(|| format!("the value of `{name}` holds a zero byte"))
+}
+
+fn failure(ending: &Ending) -> Failure {
+    match ending {
+        Ending::NotStarted { step, why, remedy } => Failure {
+            code: FailureCode::Internal,
+            message: step.clone(),
+            cause: why.clone(),
+            remediation: remedy.clone(),
+        },
+        other => failures::new(FailureCode::Internal, ("make the sandbox", other.cause().to_owned()), ""),
+    }
+}
+
+/// What a birth has come to so far.
+#[derive(Debug)]
+struct Birth<'a> {
+    backend: &'a dyn Backend,
+    state: &'a State,
+    request: LiveRequest,
+    id: TaskId,
+    folder: PathBuf,
+    enforcement: Enforcement,
+}
+
+/// What must not be let go of while a sandbox is made.
+#[derive(Debug)]
+struct Standing {
+    instance: Box<dyn Instance>,
+    places: Places,
+    publisher: Publisher,
+    log: TaskLog,
+}
+
+// === impl Birth ===
+
+impl Birth<'_> {
+    fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
+        self.check()?;
+        let network = egress::prepare(&mut self.request.run, &self.id)?;
+        folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
+        let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
+            .map_err(|error| unplaced(&error))?;
+        let (files, mut config) = network.map(egress::Prepared::parts).unzip();
+        places.placement.files = files.unwrap_or_default();
+        let standing = self.launch(places)?;
+        let Standing { mut instance, places, publisher, mut log } = standing;
+        let gateway = instance.take_gateway();
+        let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
+        // No sandbox without one.
+        let (signals, listener, reaper) = match self.settle(reaper) {
+            Ok(settled) => settled,
+            Err(ending) => {
+                self.undo(instance, log, &ending);
+                return Err(ending);
+            }
+        };
+        let (config, renewals) = config.unzip();
+        let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
+        let mut nobody = |_: &Event| {};
+        let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        let meter = self.meter(&places);
+        let mut life = self.life();
+        life.files = self.files(instance.as_mut());
+        let means =
+            Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
+        let id = self.id.as_str().to_owned();
+        let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
+        let status = keeper.status();
+        if let Err(error) = folder::describe(&self.folder, &keeper.life.description(&id)) {
+            drop(keeper);
+            let ending = broken("describe the sandbox", &error);
+            self.undo(instance, log, &ending);
+            return Err(ending);
+        }
+        let socket = self.folder.join(SOCKET).to_string_lossy().into_owned();
+        tell(&Born::Ready { id: self.id.clone(), socket, status });
+        if let Err(error) = keeper.keep() {
+            keeper.finish(format!("its keeper could not wait: {error}"), false, keeper::lost());
+        }
+        let over = keeper.over.clone().unwrap_or(Over {
+            why: "unknown".to_owned(),
+            keeps_files: false,
+            ending: keeper::lost(),
+        });
+        // What is about to end is told first, and what has not ended by itself ends with it.
+        keeper.record(&Event::Stopped { why: over.why, keeps_files: over.keeps_files });
+        keeper.instance.kill();
+        keeper.wall.finish(keeper.log);
+        let last = keeper.farewell(FAREWELL);
+        drop(keeper);
+        instance.wait_gone(DEATH_LIMIT);
+        drop(instance);
+        let _ = self.backend.reap(&self.id);
+        let kept = over.keeps_files && folder::keep(&self.folder).is_ok();
+        // The layer's file system is held by the reaper to the last.
+        drop(places);
+        if !kept {
+            let _ = places::remove_layer(&self.folder);
+        }
+        let _ = log.close(unix_millis());
+        for mut connection in last {
+            connection.answer(&Said::Done);
+            let _ = connection.flush();
+        }
+        if !reaper.done() {
+            let _ = places::remove_layer(&self.state.scratch().join(self.id.as_str()));
+        }
+        Ok(())
+    }
+
+    /// What a living sandbox has no use for is refused, not left undone.
+    fn check(&self) -> Result<(), Ending> {
+        let files = self.request.run.envelope.filesystem();
+        let refuse = |what: &str, remedy: &str| Err(not_started("read the envelope", what, remedy));
+        if files.session.is_some() {
+            return refuse(
+                "a living sandbox has no session",
+                "leave `session` out: its HOME lives as long as it does",
+            );
+        }
+        if files.output.is_some() {
+            return refuse("a living sandbox collects no `output`", "read its files while it lives");
+        }
+        let flaw = self.request.spec.env.iter().find_map(|(name, value)| flaw_of_variable(name, value));
+        flaw.map_or(Ok(()), |flaw| refuse(&flaw, "name variables with letters, digits and `_`"))
+    }
+
+    /// Writes down what is about to happen, and launches.
+    fn launch(&mut self, places: Places) -> Result<Standing, Ending> {
+        let envelope = &self.request.run.envelope;
+        let plan = self.backend.plan(envelope, &places.placement).map_err(|refused| {
+            not_started(&format!("hold the {} clause", refused.clause), &refused.why, &refused.remedy)
+        })?;
+        if let Some(layer) = &places.layer {
+            let lock = layer.lock().map_err(|error| not_started("lock the layer", &chain(&error), ""))?;
+            // It is this keeper's alone, for as long as it lives.
+            std::mem::forget(lock);
+        }
+        plan.adapt(&mut self.request.run.exec);
+        let mut plan = plan;
+        plan.begin();
+        self.enforcement = plan.enforcement().clone();
+        let publisher = Publisher::open(&envelope.network().publish)?;
+        let mut log = self.open_record()?;
+        let launched = plan.launch().map_err(|error| start_failed(&StartError::Launch(error)));
+        let launched = launched.and_then(|mut instance| match instance.live() {
+            Some(_) => Ok(instance),
+            None => Err(not_started(
+                "launch the sandbox",
+                "this level runs one command and ends",
+                "use the level `container` or `process`",
+            )),
+        });
+        match launched {
+            Ok(instance) => Ok(Standing { instance, places, publisher, log }),
+            Err(ending) => {
+                let why = failure(&ending).to_string();
+                let _ = log.append(unix_millis(), &Event::Stopped { why, keeps_files: false });
+                let _ = log.close(unix_millis());
+                let _ = self.backend.reap(&self.id);
+                Err(ending)
+            }
+        }
+    }
+
+    /// What is left to do before anybody may know of it.
+    fn settle(
+        &self,
+        reaper: std::io::Result<Reaper>,
+    ) -> Result<(std::os::fd::OwnedFd, UnixListener, Reaper), Ending> {
+        let reaper = reaper.map_err(|error| broken("start the reaper", &error))?;
+        let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;
+        let listener = folder::listen(&self.folder).map_err(|error| broken("listen for callers", &error))?;
+        // Becoming another user is for its gate, and for work on files with the sandbox's rights.
+        process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE].concat())
+            .map_err(|error| broken("give up privileges", &error))?;
+        process::set_dumpable(false);
+        Ok((signals, listener, reaper))
+    }
+
+    /// A sandbox that was launched, and that nobody was told of, ends.
+    fn undo(&self, mut instance: Box<dyn Instance>, mut log: TaskLog, ending: &Ending) {
+        let why = failure(ending).to_string();
+        let _ = log.append(unix_millis(), &Event::Stopped { why, keeps_files: false });
+        instance.kill();
+        instance.wait_gone(DEATH_LIMIT);
+        drop(instance);
+        let _ = self.backend.reap(&self.id);
+        let _ = log.close(unix_millis());
+    }
+
+    fn open_record(&self) -> Result<TaskLog, Ending> {
+        let unwritten = |error: fumehood_audit::RecordError| {
+            not_started(
+                "write the record",
+                &chain(&error),
+                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
+            )
+        };
+        let at = unix_millis();
+        let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
+        log.append_all(at, &self.opening()).map_err(unwritten)?;
+        Ok(log)
+    }
+
+    fn opening(&self) -> Vec<Event> {
+        let LiveRequest { run, spec } = &self.request;
+        let value =
+            |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
+        let launched = Event::Launched {
+            level: run.choice.level.name().to_owned(),
+            reason: run.choice.reason.to_string(),
+            envelope: value(serde_json::to_value(&run.envelope)),
+            enforcement: value(serde_json::to_value(&self.enforcement)),
+        };
+        let living = Event::Living(Living {
+            actor: spec.actor.clone(),
+            labels: spec.labels.clone(),
+            env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
+            snapshot: spec.snapshot.clone(),
+            expires_ms: spec.expires_ms,
+            pooled: spec.pooled,
+        });
+        let inputs = run.envelope.filesystem().inputs.iter().map(|input| Event::FileIn {
+            source: fumehood_audit::os_text(&input.source),
+            at: fumehood_audit::os_text(&input.at),
+            bytes: std::fs::metadata(&input.source).map_or(0, |meta| meta.len()),
+        });
+        [launched, living].into_iter().chain(inputs).collect()
+    }
+
+    fn estate<'b>(&'b self, places: &Places, gateway: Option<&'b Gateway>) -> Estate<'b> {
+        Estate {
+            backend: self.backend,
+            id: &self.id,
+            layer: None,
+            disk: places.disk(),
+            observer: gateway.map(|gateway| gateway.observer.as_fd()),
+            living: Some(self.folder.clone()),
+            records: self.state.records(),
+            layers: self.state.layers(),
+            scratch: self.state.scratch(),
+            shared: self.state.shared(),
+            sandboxes: self.state.sandboxes(),
+        }
+    }
+
+    /// The guest's files, where it has a root of its own.
+    fn files(&self, instance: &mut dyn Instance) -> Option<Arc<GuestFiles>> {
+        let uid = self.request.run.envelope.privilege().uid;
+        let live = instance.live()?;
+        let root = live.root()?.try_clone_to_owned().ok()?;
+        Some(GuestFiles::new(root, live.owner(), (uid, uid)))
+    }
+
+    fn life(&self) -> Life {
+        let LiveRequest { run, spec } = &self.request;
+        let mut base = run.exec.clone();
+        for (name, value) in &spec.env {
+            base.env.retain(|(known, _)| known != name.as_str());
+            base.env.push((name.into(), value.into()));
+        }
+        let limits = run.envelope.resources();
+        let now = unix_millis();
+        let home = base.env.iter().find(|(name, _)| name == "HOME");
+        Life {
+            spec: spec.clone(),
+            level: run.choice.level.name().to_owned(),
+            born_ms: now,
+            active_ms: now,
+            home: home
+                .map_or_else(|| run.home_at.clone().into(), |(_, home)| home.clone())
+                .to_string_lossy()
+                .into_owned(),
+            base,
+            paused: false,
+            halted: false,
+            frozen: None,
+            claimed: false,
+            memory_limit: limits.memory_bytes,
+            disk_limit: limits.disk_bytes,
+            output_limit: limits.output_bytes,
+            timeout: limits.timeout,
+            folder: self.folder.clone(),
+            files: None,
+        }
+    }
+
+    fn meter(&self, places: &Places) -> Meter {
+        let memory = self.enforcement.of(Clause::Resources).iter();
+        let watched =
+            memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
+        // Everything that it keeps is on our own disk.
+        let written = match places.disk() {
+            Some(mount) => Written::Image { mount, larger: false },
+            None => Written::Folder(self.folder.clone()),
+        };
+        Meter::new(self.request.run.envelope.resources(), watched, written)
+    }
+}
+
+// === impl Life ===
+
+impl Life {
+    fn description(&self, id: &str) -> Sandbox {
+        Sandbox {
+            id: id.to_owned(),
+            keeper_pid: std::process::id(),
+            level: self.level.clone(),
+            born_ms: self.born_ms,
+            spec: self.spec.clone(),
+        }
+    }
+}

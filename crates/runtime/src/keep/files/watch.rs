@@ -27,7 +27,7 @@ pub struct Watcher {
 }
 
 /// One change: an absolute path inside, as text, and what happened to it.
-pub type Told = (String, Change);
+pub(crate) type Told = (String, Change);
 
 // === impl GuestFiles ===
 

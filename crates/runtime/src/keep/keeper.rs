@@ -1,0 +1,756 @@
+//! The keeper's loop: one wait on everything that can happen, until the sandbox ends.
+//!
+//! ```text
+//!              ┌ guest ──────── started, terminal, ended, dialled, gone
+//!              ├ callers ────── connect, ask, send input, take output
+//!   wait for ──┼ streams ────── of each command, kept and passed on
+//!              ├ wall, doors ── what wants out, what wants in
+//!              └ time ───────── of commands, of the sandbox, of meters
+//! ```
+//!
+//! **Invariant:** nothing here waits for a caller or for the guest; what one of them does not take is bounded.
+
+use super::command::{Cause, Command, Ended, millis};
+use super::connection::{Connection, Role};
+use super::failures;
+use super::relay::Relay;
+use crate::egress::{Publisher, Wall};
+use crate::meter::Meter;
+use crate::run::unix_millis;
+use fumehood_audit::TaskLog;
+use fumehood_backend::{Event, ExecError, Instance, Live, WaitStatus};
+use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Said, Spec, Status};
+use fumehood_model::ending::{Ending, HitKind, signal_name};
+use fumehood_model::event;
+use fumehood_model::exec::ExecRequest;
+use fumehood_model::report::Usage;
+use fumehood_sys::poll::{self, Interest};
+use fumehood_sys::process;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+/// From asking a command to end to ending it.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long who connects may take to say what for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Callers at once.
+const MOST_CONNECTIONS: usize = 512;
+const MOST_RELAYS: usize = 256;
+/// Taken before the loop looks at everything else again.
+const AT_ONCE: u32 = 64;
+/// What is kept of commands that have ended, together.
+const KEPT_ENDED_BYTES: usize = 8 << 20;
+/// Commands that have ended while something in the background still writes to their streams.
+const MOST_OPEN: usize = 256;
+
+/// What a caller may send to a port before it is connected.
+const MOST_EARLY_BYTES: usize = 64 << 10;
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+/// A living sandbox, as its keeper has it.
+#[derive(Debug)]
+pub(crate) struct Keeper<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) instance: &'a mut dyn Instance,
+    pub(crate) signals: &'a OwnedFd,
+    pub(crate) listener: &'a UnixListener,
+    pub(crate) wall: Wall<'a>,
+    pub(crate) publisher: Publisher,
+    pub(crate) log: &'a mut TaskLog,
+    pub(crate) meter: Meter,
+    pub(crate) life: Life,
+    pub(crate) commands: BTreeMap<u32, Command>,
+    pub(crate) connections: BTreeMap<u64, Connection>,
+    pub(crate) relays: BTreeMap<u64, Relay>,
+    next: u64,
+    /// The number that the next command will have.
+    pub(crate) next_exec: u32,
+    seen_cpu_ms: u64,
+    /// It is over, and why.
+    pub(crate) over: Option<Over>,
+}
+
+/// What a sandbox is at this moment.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) spec: Spec,
+    pub(crate) level: String,
+    pub(crate) born_ms: u64,
+    pub(crate) active_ms: u64,
+    /// What every command is begun with: its folder and its variables.
+    pub(crate) base: ExecRequest,
+    pub(crate) home: String,
+    pub(crate) paused: bool,
+    pub(crate) halted: bool,
+    /// Since when no process runs.
+    pub(crate) frozen: Option<Instant>,
+    pub(crate) claimed: bool,
+    pub(crate) memory_limit: u64,
+    pub(crate) disk_limit: u64,
+    pub(crate) output_limit: u64,
+    /// Of a command that says nothing about it.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) folder: std::path::PathBuf,
+    /// Its files, as they are seen inside; none where it has no root of its own.
+    pub(crate) files: Option<std::sync::Arc<super::files::GuestFiles>>,
+}
+
+/// Why a sandbox is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Over {
+    pub(crate) why: String,
+    pub(crate) keeps_files: bool,
+    /// How the commands that run have ended by it.
+    pub(crate) ending: Ending,
+}
+
+/// Something that was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Guest,
+    Signals,
+    Wall,
+    Doors,
+    Callers,
+    Caller(u64, Interest),
+    Streams(u32),
+    Input(u32),
+    Relay(u64),
+}
+
+/// What the keeper is given.
+#[derive(Debug)]
+pub(crate) struct Means<'a> {
+    pub(crate) instance: &'a mut dyn Instance,
+    pub(crate) signals: &'a OwnedFd,
+    pub(crate) listener: &'a UnixListener,
+    pub(crate) log: &'a mut TaskLog,
+}
+
+// === impl Keeper ===
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(
+        id: &'a str,
+        means: Means<'a>,
+        (wall, publisher): (Wall<'a>, Publisher),
+        meter: Meter,
+        life: Life,
+    ) -> Self {
+        let Means { instance, signals, listener, log } = means;
+        Self {
+            id,
+            instance,
+            signals,
+            listener,
+            wall,
+            publisher,
+            log,
+            meter,
+            life,
+            commands: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            relays: BTreeMap::new(),
+            next: 1,
+            next_exec: 1,
+            seen_cpu_ms: 0,
+            over: None,
+        }
+    }
+
+    /// Keeps the sandbox until it is over.
+    pub(crate) fn keep(&mut self) -> io::Result<()> {
+        while self.over.is_none() {
+            let ready = self.wait()?;
+            for token in ready {
+                self.turn(token);
+            }
+            self.watch_time();
+            self.follow_all();
+            self.tidy();
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, token: Token) {
+        match token {
+            Token::Guest => self.read_events(),
+            Token::Signals => {
+                while let Some(signal) = process::read_signal(self.signals.as_fd()) {
+                    let why = format!("signal {}", signal_name(u8::try_from(signal).unwrap_or(0)));
+                    self.finish(why, false, killed(SIGKILL));
+                }
+            }
+            Token::Wall => self.wall.advance(self.log),
+            Token::Doors => self.publisher.advance(self.instance),
+            Token::Callers => self.accept(),
+            Token::Caller(number, Interest::Read) => self.hear(number),
+            Token::Caller(number, Interest::Write) => self.serve(number),
+            Token::Caller(number, Interest::Hangup) => drop(self.connections.remove(&number)),
+            Token::Streams(exec) => self.move_streams(exec),
+            Token::Input(exec) => {
+                if let Some(command) = self.commands.get_mut(&exec) {
+                    command.input.advance();
+                }
+                self.hear_waiting(exec);
+            }
+            Token::Relay(number) => {
+                if self.relays.get_mut(&number).is_some_and(|relay| !relay.advance()) {
+                    self.relays.remove(&number);
+                }
+            }
+        }
+    }
+
+    /// Waits for anything.
+    fn wait(&self) -> io::Result<Vec<Token>> {
+        let mut set: Vec<(BorrowedFd<'_>, Interest)> = Vec::with_capacity(16);
+        let mut tokens = Vec::with_capacity(16);
+        let mut add = |fd, interest, token| {
+            set.push((fd, interest));
+            tokens.push(token);
+        };
+        add(self.signals.as_fd(), Interest::Read, Token::Signals);
+        add(self.instance.events(), Interest::Read, Token::Guest);
+        if self.connections.len() < MOST_CONNECTIONS {
+            add(self.listener.as_fd(), Interest::Read, Token::Callers);
+        }
+        if !self.life.halted {
+            self.wall.waits().into_iter().for_each(|socket| add(socket, Interest::Read, Token::Wall));
+            self.publisher.waits().for_each(|door| add(door, Interest::Read, Token::Doors));
+        }
+        for (exec, command) in &self.commands {
+            let floors = self.floors(*exec);
+            for (stream, floor) in [&command.output, &command.error].into_iter().zip(floors) {
+                if let Some((fd, interest)) = stream.waits(floor) {
+                    add(fd, interest, Token::Streams(*exec));
+                }
+            }
+            if let Some((fd, interest)) = command.input.waits() {
+                add(fd, interest, Token::Input(*exec));
+            }
+        }
+        for (number, connection) in &self.connections {
+            let fd = connection.stream.as_fd();
+            let reads = !connection.deaf && !connection.closing && self.takes_input(connection);
+            let interest = if reads { Interest::Read } else { Interest::Hangup };
+            add(fd, interest, Token::Caller(*number, interest));
+            if connection.has_to_send(self.followed(connection)) {
+                add(fd, Interest::Write, Token::Caller(*number, Interest::Write));
+            }
+        }
+        for (number, relay) in &self.relays {
+            relay.waits().into_iter().for_each(|(fd, interest)| add(fd, interest, Token::Relay(*number)));
+        }
+        let found = poll::wait(&set, self.alarm())?;
+        let mut ready: Vec<_> =
+            found.iter().zip(tokens).filter(|(waited, _)| waited.ready).map(|(_, token)| token).collect();
+        ready.dedup();
+        Ok(ready)
+    }
+
+    /// The first byte of each stream of a command that somebody has yet to take.
+    fn floors(&self, exec: u32) -> [u64; 2] {
+        let mut floors = [u64::MAX; 2];
+        for connection in self.connections.values() {
+            if let Role::Follow(follower) = &connection.role
+                && follower.exec == exec
+            {
+                floors = [floors[0].min(follower.output_at), floors[1].min(follower.error_at)];
+            }
+        }
+        floors
+    }
+
+    /// Whether more of what a caller sends has a place.
+    fn takes_input(&self, connection: &Connection) -> bool {
+        let exec = match &connection.role {
+            Role::Follow(follower) => follower.exec,
+            Role::Input(exec) => *exec,
+            Role::New => return true,
+            // What it sends before it is connected waits with it.
+            Role::Dial(_) => return connection.inward.len() < MOST_EARLY_BYTES,
+            Role::Stop | Role::Answered => return false,
+        };
+        self.commands.get(&exec).is_none_or(|command| command.input.has_room())
+    }
+
+    fn followed(&self, connection: &Connection) -> Option<&Command> {
+        match &connection.role {
+            Role::Follow(follower) => self.commands.get(&follower.exec),
+            _ => None,
+        }
+    }
+
+    fn alarm(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let expires =
+            self.life.spec.expires_ms.map(|at| now + Duration::from_millis(at.saturating_sub(unix_millis())));
+        let commands =
+            self.commands.values().filter(|_| self.life.frozen.is_none()).filter_map(Command::alarm).min();
+        let new = self.connections.values().filter(|one| matches!(one.role, Role::New));
+        let impatient = new.map(|one| one.born + PATIENCE).min();
+        let frozen = self.life.frozen.is_some();
+        let meter = if frozen { None } else { self.meter.next() };
+        let (wall, doors) =
+            if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
+        let alarms = [expires, commands, impatient, meter, wall, doors];
+        alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..AT_ONCE {
+            if self.connections.len() >= MOST_CONNECTIONS {
+                return;
+            }
+            let Ok((stream, _)) = self.listener.accept() else { return };
+            if let Ok(connection) = Connection::new(stream) {
+                let number = self.next;
+                self.next += 1;
+                self.connections.insert(number, connection);
+                self.hear(number);
+            }
+        }
+    }
+
+    /// Reads what a caller says, and does it.
+    fn hear(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        if connection.read().is_err() {
+            self.connections.remove(&number);
+            return;
+        }
+        self.obey(number);
+    }
+
+    /// Does what was read of a caller, as far as it is whole and there is room for it.
+    fn obey(&mut self, number: u64) {
+        loop {
+            let Some(connection) = self.connections.get(&number) else { return };
+            if connection.closing || !self.takes_input(connection) {
+                return;
+            }
+            let Some(connection) = self.connections.get_mut(&number) else { return };
+            if matches!(connection.role, Role::Dial(_)) {
+                return;
+            }
+            match connection.next() {
+                Ok(Some(frame)) => self.take(number, frame),
+                Ok(None) => break,
+                Err(flaw) => {
+                    connection.fail(failures::new(
+                        FailureCode::BadRequest,
+                        ("read the request", flaw.to_string()),
+                        "speak the protocol of this version",
+                    ));
+                    break;
+                }
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&number)
+            && connection.deaf
+        {
+            match connection.role {
+                Role::New => drop(self.connections.remove(&number)),
+                Role::Input(_) => connection.answer(&Said::Done),
+                Role::Follow(_) | Role::Dial(_) | Role::Stop | Role::Answered => {}
+            }
+        }
+    }
+
+    /// Takes what callers had sent to a command that had no room for it.
+    fn hear_waiting(&mut self, exec: u32) {
+        let waits = |connection: &Connection| match &connection.role {
+            Role::Follow(follower) => follower.exec == exec && !connection.inward.is_empty(),
+            Role::Input(to) => *to == exec && !connection.inward.is_empty(),
+            _ => false,
+        };
+        let waiting: Vec<u64> =
+            self.connections.iter().filter(|(_, one)| waits(one)).map(|(number, _)| *number).collect();
+        waiting.into_iter().for_each(|number| self.obey(number));
+    }
+
+    /// Sends what there is for a caller.
+    fn serve(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let exec = match &connection.role {
+            Role::Follow(follower) => Some(follower.exec),
+            _ => None,
+        };
+        let sent = match exec.and_then(|exec| Some((exec, self.commands.get(&exec)?))) {
+            Some((exec, command)) => connection.follow(exec, command),
+            None => connection.flush().map(drop),
+        };
+        if sent.is_err() || connection.is_done() {
+            self.connections.remove(&number);
+        }
+    }
+
+    /// Sends to everybody who has something to get, and lets go of who has all.
+    fn follow_all(&mut self) {
+        let ready = |connection: &Connection| {
+            connection.closing
+                || connection.unsent() > 0
+                || self
+                    .followed(connection)
+                    .is_some_and(|command| connection.has_to_send(Some(command)) || command.is_settled())
+        };
+        let numbers: Vec<u64> =
+            self.connections.iter().filter(|(_, one)| ready(one)).map(|(number, _)| *number).collect();
+        numbers.into_iter().for_each(|number| self.serve(number));
+    }
+
+    fn move_streams(&mut self, exec: u32) {
+        let floors = self.floors(exec);
+        if let Some(command) = self.commands.get_mut(&exec) {
+            command.advance(floors);
+        }
+    }
+
+    fn live(&mut self) -> Option<&mut dyn Live> {
+        self.instance.live()
+    }
+
+    fn read_events(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Some((exec, event)) = self.live().and_then(|live| live.next_numbered()) else { return };
+            match event {
+                Event::Started => self.started(exec),
+                Event::Terminal(master) => {
+                    if let Some(command) = self.commands.get_mut(&exec)
+                        && command.take_terminal(master).is_err()
+                    {
+                        command.hit(HitKind::OutputLost, "the terminal", 1);
+                    }
+                }
+                Event::NotStarted(error) => self.not_started(exec, &error),
+                Event::Ended { status, cpu_ms, .. } => self.ended(exec, status, cpu_ms),
+                Event::Dialled { call, result } => self.dialled(call, result),
+                Event::Denied { syscall } => {
+                    for command in self.commands.values_mut().filter(|command| command.ended.is_none()) {
+                        command.hit(HitKind::Denied, syscall, 1);
+                    }
+                }
+                Event::Gone => self.finish("its first process is gone".to_owned(), false, lost()),
+                Event::Lost { why } => self.finish(why, false, lost()),
+            }
+        }
+    }
+
+    fn started(&mut self, exec: u32) {
+        let pid = self.live().and_then(|live| live.pid(exec)).unwrap_or(0);
+        let Some(command) = self.commands.get_mut(&exec) else { return };
+        // Zero stands for one that has not started.
+        command.pid = pid.max(1);
+        let pid = command.pid;
+        self.tell_followers(exec, &Said::Started { exec, pid });
+    }
+
+    pub(crate) fn tell_followers(&mut self, exec: u32, said: &Said) {
+        for connection in self.connections.values_mut() {
+            if matches!(&connection.role, Role::Follow(follower) if follower.exec == exec) {
+                connection.say(said);
+            }
+        }
+    }
+
+    pub(crate) fn not_started(&mut self, exec: u32, error: &ExecError) {
+        let ending = crate::keeper::not_started(error);
+        let failure = failures::of_exec(error);
+        for connection in self.connections.values_mut() {
+            if matches!(&connection.role, Role::Follow(follower) if follower.exec == exec) {
+                connection.fail(failure.clone());
+            }
+        }
+        self.close_command(exec, ending, 0);
+    }
+
+    fn ended(&mut self, exec: u32, status: WaitStatus, cpu_ms: u32) {
+        let cpu_ms = u64::from(cpu_ms);
+        let used = cpu_ms.saturating_sub(self.seen_cpu_ms);
+        self.seen_cpu_ms = self.seen_cpu_ms.max(cpu_ms);
+        let Some(command) = self.commands.get(&exec) else { return };
+        let (cause, before) = (command.cause, command.oom_kills);
+        let died = matches!(status, WaitStatus::Signalled(9) | WaitStatus::Exited(137));
+        let meters = died.then(|| self.instance.meters());
+        let ending = match (cause, status) {
+            (Some(Cause::Timeout(limit)), _) => Ending::TimedOut { limit_ms: millis(limit) },
+            (None, _) if meters.is_some_and(|meters| meters.oom_kills > before) => Ending::OutOfMemory {
+                limit: "memory".to_owned(),
+                limit_bytes: self.life.memory_limit,
+                peak_bytes: meters.and_then(|meters| meters.peak_memory_bytes).unwrap_or(0),
+            },
+            (Some(Cause::Signal(sent)), WaitStatus::Signalled(by)) if sent == by => {
+                Ending::Killed { signal: by, name: signal_name(by) }
+            }
+            (_, WaitStatus::Exited(code)) => Ending::Exited { code },
+            (_, WaitStatus::Signalled(signal)) => Ending::Signalled { signal, name: signal_name(signal) },
+        };
+        self.close_command(exec, ending, used);
+    }
+
+    /// Writes down how a command ended, and keeps what it left.
+    pub(crate) fn close_command(&mut self, exec: u32, ending: Ending, cpu_ms: u64) {
+        let floors = self.floors(exec);
+        let Some(command) = self.commands.get_mut(&exec).filter(|command| command.ended.is_none()) else {
+            return;
+        };
+        command.input.close();
+        let now = Instant::now();
+        let usage = |command: &Command| Usage {
+            wall_ms: millis(command.born.elapsed()),
+            cpu_ms,
+            peak_memory_bytes: None,
+            stdout_bytes: command.output.ring.end(),
+            stderr_bytes: command.error.ring.end(),
+        };
+        command.ended = Some(Ended { ending: ending.clone(), usage: usage(command), at: now });
+        // All that it wrote is there: it is read until there is no more, or somebody has to take some first.
+        for _ in 0..AT_ONCE {
+            if command.is_settled() {
+                break;
+            }
+            command.advance(floors);
+        }
+        let last = usage(command);
+        if let Some(ended) = &mut command.ended {
+            ended.usage = last;
+        }
+        let hits = command.hits.clone();
+        let exec = Some(exec);
+        let ended =
+            event::Event::ExecEnded { ending, hits, usage: last, changes: None, collected: None, exec };
+        self.record(&ended);
+        self.life.active_ms = unix_millis();
+    }
+
+    /// Writes an event down; a sandbox whose record can not be written ends.
+    pub(crate) fn record(&mut self, event: &event::Event) -> bool {
+        match self.log.append(unix_millis(), event) {
+            Ok(()) => true,
+            Err(error) => {
+                let why = format!("its record can not be written: {}", crate::causes::chain(&error));
+                self.over.get_or_insert(Over { why, keeps_files: false, ending: lost() });
+                false
+            }
+        }
+    }
+
+    fn dialled(&mut self, call: u32, result: io::Result<OwnedFd>) {
+        let waiting =
+            self.connections.iter().find(|(_, one)| matches!(one.role, Role::Dial(of) if of == call));
+        let Some(number) = waiting.map(|(number, _)| *number) else {
+            let wall = &mut self.wall;
+            // One whose caller has gone is closed.
+            return self.publisher.dialled(call, result, || wall.forget());
+        };
+        let inside = match result {
+            Ok(inside) if self.relays.len() < MOST_RELAYS => inside,
+            other => {
+                let failure = other.err().map_or_else(failures::busy, |error| failures::port_closed(&error));
+                if let Some(connection) = self.connections.get_mut(&number) {
+                    connection.fail(failure);
+                }
+                return;
+            }
+        };
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        connection.role = Role::Answered;
+        connection.say(&Said::Done);
+        // A socket that took nothing yet takes these few bytes at once.
+        if connection.flush().is_ok_and(|all| all) {
+            let early = std::mem::take(&mut connection.inward);
+            let mut relay = Relay::new(connection.stream, inside, early);
+            if relay.advance() {
+                self.relays.insert(number, relay);
+            }
+        }
+    }
+
+    fn watch_time(&mut self) {
+        let now = Instant::now();
+        if self.life.spec.expires_ms.is_some_and(|at| unix_millis() >= at) {
+            return self.finish("expired".to_owned(), false, killed(SIGKILL));
+        }
+        if !self.life.halted {
+            if self.wall.alarm().is_some_and(|at| now >= at) {
+                self.wall.renew();
+            }
+            if self.publisher.alarm().is_some_and(|at| now >= at) {
+                self.publisher.advance(self.instance);
+            }
+        }
+        let late = |one: &Connection| matches!(one.role, Role::New) && now >= one.born + PATIENCE;
+        self.connections.retain(|_, one| !late(one));
+        if self.life.frozen.is_some() {
+            return;
+        }
+        if let Some(excess) = self.meter.look(self.instance, now) {
+            let ending = excess.ending();
+            return self.finish(format!("{} limit", limit_of(&ending)), false, ending);
+        }
+        let due: Vec<u32> = self
+            .commands
+            .iter()
+            .filter(|(_, one)| one.alarm().is_some_and(|at| now >= at))
+            .map(|(exec, _)| *exec)
+            .collect();
+        for exec in due {
+            self.time_is_up(exec, now);
+        }
+    }
+
+    fn time_is_up(&mut self, exec: u32, now: Instant) {
+        self.move_streams(exec);
+        let Some(command) = self.commands.get_mut(&exec).filter(|command| command.ended.is_none()) else {
+            return;
+        };
+        let signal = if command.grace.is_some_and(|at| now >= at) {
+            command.grace = None;
+            SIGKILL
+        } else if command.deadline.is_some_and(|at| now >= at) {
+            command.cause = Some(Cause::Timeout(command.limit.unwrap_or_default()));
+            command.deadline = None;
+            command.grace = Some(now + GRACE);
+            SIGTERM
+        } else {
+            return;
+        };
+        if let Some(live) = self.live() {
+            // A guest that does not listen is found to be gone.
+            let _ = live.signal(exec, signal);
+        }
+    }
+
+    /// The sandbox is to end.
+    pub(crate) fn finish(&mut self, why: String, keeps_files: bool, ending: Ending) {
+        self.over.get_or_insert(Over { why, keeps_files, ending });
+    }
+
+    /// Forgets commands that ended long ago, and what is too much of the others.
+    fn tidy(&mut self) {
+        let followed: Vec<u32> = self
+            .connections
+            .values()
+            .filter_map(|one| match &one.role {
+                Role::Follow(follower) => Some(follower.exec),
+                _ => None,
+            })
+            .collect();
+        let quiet = |exec: &u32, one: &Command| one.is_settled() && !followed.contains(exec);
+        let ended: Vec<u32> =
+            self.commands.iter().filter(|(exec, one)| quiet(exec, one)).map(|(exec, _)| *exec).collect();
+        let open = ended.iter().filter(|exec| self.commands.get(exec).is_some_and(Command::is_open)).count();
+        let (mut closed, mut open) = (ended.len() - open, open);
+        let mut held: usize = 0;
+        for exec in ended.iter().rev() {
+            if let Some(command) = self.commands.get_mut(exec) {
+                held += command.output.ring.held() + command.error.ring.held();
+                if held > KEPT_ENDED_BYTES {
+                    command.output.ring.forget();
+                    command.error.ring.forget();
+                }
+            }
+        }
+        for exec in ended {
+            let Some(command) = self.commands.get(&exec) else { continue };
+            let (count, most) =
+                if command.is_open() { (&mut open, MOST_OPEN) } else { (&mut closed, KEPT_EXECS) };
+            if *count > most {
+                *count -= 1;
+                self.commands.remove(&exec);
+            }
+        }
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.commands.values().filter(|command| command.ended.is_none()).count()
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match (self.over.is_some(), self.life.halted, self.life.paused) {
+            (true, ..) => Phase::Ending,
+            (false, true, _) => Phase::Halted,
+            (false, false, true) => Phase::Paused,
+            (false, false, false) => Phase::Running,
+        }
+    }
+
+    pub(crate) fn status(&mut self) -> Status {
+        let cpu_ms = self.live().map_or(0, Live::cpu_ms);
+        let meters = self.instance.meters();
+        Status {
+            id: self.id.to_owned(),
+            phase: self.phase(),
+            level: self.life.level.clone(),
+            born_ms: self.life.born_ms,
+            expires_ms: self.life.spec.expires_ms,
+            last_active_ms: self.life.active_ms,
+            running: u32::try_from(self.running()).unwrap_or(u32::MAX),
+            cpu_ms: cpu_ms.max(self.seen_cpu_ms),
+            memory_bytes: meters.memory_bytes,
+            memory_limit_bytes: self.life.memory_limit,
+            disk_bytes: meters.disk_bytes,
+            disk_limit_bytes: self.life.disk_limit,
+            home: self.life.home.clone(),
+            cwd: self.life.base.cwd.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Everything is gone, or as good as that: whoever still listens is told, within a moment.
+    pub(crate) fn farewell(&mut self, limit: Duration) -> Vec<Connection> {
+        let Some(over) = self.over.clone() else { return Vec::new() };
+        let running: Vec<u32> =
+            self.commands.iter().filter(|(_, one)| one.ended.is_none()).map(|(exec, _)| *exec).collect();
+        for exec in running {
+            self.close_command(exec, over.ending.clone(), 0);
+        }
+        let end = Instant::now() + limit;
+        let all: Vec<u32> = self.commands.keys().copied().collect();
+        while Instant::now() < end && self.connections.values().any(|one| matches!(one.role, Role::Follow(_)))
+        {
+            all.iter().for_each(|exec| self.move_streams(*exec));
+            self.follow_all();
+            let waits: Vec<_> = self
+                .connections
+                .values()
+                .filter(|one| matches!(one.role, Role::Follow(_)))
+                .map(|one| (one.stream.as_fd(), Interest::Write))
+                .collect();
+            let _ = poll::wait(&waits, Some(Duration::from_millis(20)));
+        }
+        let mut last = Vec::new();
+        for (_, mut connection) in std::mem::take(&mut self.connections) {
+            match connection.role {
+                Role::Stop => last.push(connection),
+                _ if connection.closing => {}
+                _ => connection.fail(failures::ending()),
+            }
+        }
+        last
+    }
+}
+
+fn limit_of(ending: &Ending) -> &str {
+    match ending {
+        Ending::OutOfMemory { limit, .. } | Ending::LimitPassed { limit, .. } => limit,
+        _ => "unknown",
+    }
+}
+
+pub(crate) fn killed(signal: i32) -> Ending {
+    let signal = u8::try_from(signal).unwrap_or(9);
+    Ending::Killed { signal, name: signal_name(signal) }
+}
+
+pub(crate) const fn lost() -> Ending {
+    Ending::Lost
+}
+
+/// A failure, or nothing.
+pub(crate) type Verdict<T> = Result<T, Failure>;

@@ -1,0 +1,468 @@
+//! What is asked of a sandbox, and what is done.
+
+use super::command::{Cause, Command, Input, Stream};
+use super::connection::{Follower, Incoming, Role};
+use super::failures;
+use super::keeper::{Keeper, Verdict, killed};
+use crate::run::unix_millis;
+use crate::streams::Allowance;
+use fumehood_audit::os_text;
+use fumehood_backend::{GuestStdio, Live};
+use fumehood_keep::frame::Kind;
+use fumehood_keep::wire::{Ask, Claim, Exec, FailureCode, MOST_PATH_BYTES, Phase, Said};
+use fumehood_model::event::Event;
+use fumehood_model::exec::{ExecRequest, WindowSize};
+use fumehood_sys::process;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Commands at once; the first process inside takes no more.
+const MOST_RUNNING: usize = 64;
+const MOST_TAG_CHARS: usize = 128;
+/// Pipes are this large where the kernel allows it: fewer, larger reads.
+const PIPE_BYTES: usize = 256 << 10;
+
+impl Keeper<'_> {
+    /// Takes one frame of a caller.
+    pub(crate) fn take(&mut self, number: u64, frame: Incoming) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let to = match (&connection.role, frame.kind) {
+            (Role::New, Kind::Json) => match serde_json::from_slice(&frame.bytes) {
+                Ok(ask) => return self.answer(number, ask),
+                Err(error) => {
+                    let why = error.to_string();
+                    return connection.fail(failures::bad(
+                        "read the request",
+                        why,
+                        "ask one of the verbs of this version",
+                    ));
+                }
+            },
+            (Role::Follow(follower), Kind::Input | Kind::InputEnd) => follower.exec,
+            (Role::Input(exec), Kind::Input | Kind::InputEnd) => *exec,
+            _ => {
+                return connection.fail(failures::bad(
+                    "read the request",
+                    "a frame that does not fit here",
+                    "see the protocol",
+                ));
+            }
+        };
+        let is_input = matches!(connection.role, Role::Input(_));
+        if let Some(command) = self.commands.get_mut(&to) {
+            match frame.kind {
+                Kind::InputEnd => command.input.end(),
+                _ => command.input.push(&frame.bytes),
+            }
+        }
+        if is_input
+            && frame.kind == Kind::InputEnd
+            && let Some(connection) = self.connections.get_mut(&number)
+        {
+            connection.answer(&Said::Done);
+        }
+    }
+
+    fn answer(&mut self, number: u64, ask: Ask) {
+        if !matches!(ask, Ask::Status | Ask::List) {
+            self.life.active_ms = unix_millis();
+        }
+        let said = match ask {
+            Ask::Exec(exec) => self.exec(number, exec),
+            Ask::Attach { exec, stdout_from, stderr_from } => {
+                self.attach(number, exec, stdout_from, stderr_from)
+            }
+            Ask::Input { exec } => self.input(number, exec),
+            Ask::Dial { port } => self.dial(number, port),
+            Ask::Stop { keep_files } => {
+                self.set_role(number, Role::Stop);
+                self.finish("asked".to_owned(), keep_files, killed(9));
+                Ok(None)
+            }
+            Ask::Status => Ok(Some(Said::Status(self.status()))),
+            Ask::List => {
+                let execs = self.commands.iter().map(|(exec, command)| command.status(*exec)).collect();
+                Ok(Some(Said::Execs { execs }))
+            }
+            Ask::Signal { exec, signal } => self.signal(exec, signal).map(Some),
+            Ask::Resize { exec, rows, columns } => self.resize(exec, rows, columns).map(Some),
+            Ask::Pause => self.pause().map(Some),
+            Ask::Resume => self.resume().map(Some),
+            Ask::Halt => self.halt().map(Some),
+            Ask::Release => self.release().map(Some),
+            Ask::Claim(claim) => self.claim(claim).map(Some),
+            Ask::Expire { at_ms } => self.expire(at_ms).map(Some),
+            ask @ (Ask::Read { .. }
+            | Ask::Write { .. }
+            | Ask::Stat { .. }
+            | Ask::ListDir { .. }
+            | Ask::MakeDir { .. }
+            | Ask::Move { .. }
+            | Ask::Remove { .. }
+            | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
+            Ask::Snapshot { .. } => Err(failures::new(
+                FailureCode::Unsupported,
+                ("keep a snapshot", "this version can not".to_owned()),
+                "stop it with `fumehood stop --keep ID`",
+            )),
+        };
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        match said {
+            Ok(Some(said)) => connection.answer(&said),
+            Ok(None) => {}
+            Err(failure) => connection.fail(failure),
+        }
+    }
+
+    fn set_role(&mut self, number: u64, role: Role) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.role = role;
+        }
+    }
+
+    /// Whether there may be new work.
+    fn is_at_work(&self) -> Verdict<()> {
+        match self.phase() {
+            Phase::Running => Ok(()),
+            Phase::Paused => Err(failures::paused()),
+            Phase::Halted => Err(failures::halted()),
+            Phase::Ending => Err(failures::ending()),
+        }
+    }
+
+    fn exec(&mut self, number: u64, asked: Exec) -> Verdict<Option<Said>> {
+        self.is_at_work()?;
+        check(&asked)?;
+        if self.running() >= MOST_RUNNING {
+            return Err(failures::busy());
+        }
+        let request = self.request(&asked);
+        let started = Event::ExecStarted {
+            argv: request.argv.iter().map(os_text).collect(),
+            cwd: os_text(&request.cwd),
+            env_names: asked.env.iter().map(|(name, _)| name.clone()).collect(),
+            terminal: asked.terminal.is_some(),
+            exec: Some(self.next_exec),
+            actor: Some(asked.actor.clone()).filter(|actor| !actor.is_empty()),
+        };
+        let (stdio, input, output, error) = streams(&asked).map_err(|error| {
+            failures::new(
+                FailureCode::Busy,
+                ("make the streams", error.to_string()),
+                "try again when fewer commands run",
+            )
+        })?;
+        if !self.record(&started) {
+            return Err(failures::unrecorded());
+        }
+        let oom_kills = self.instance.meters().oom_kills;
+        let began = self.instance.live().map(|live| live.exec(&request, stdio));
+        let began = began.unwrap_or(Err(fumehood_backend::ExecError::Silent));
+        let now = Instant::now();
+        let limit = asked.timeout_ms.map(Duration::from_millis).or(self.life.timeout);
+        let expected = self.next_exec;
+        let exec = began.as_ref().copied().unwrap_or(expected);
+        self.next_exec = exec.wrapping_add(u32::from(began.is_ok()));
+        let command = Command {
+            cwd: request.cwd.to_string_lossy().into_owned(),
+            asked,
+            pid: 0,
+            started_ms: unix_millis(),
+            born: now,
+            input,
+            output,
+            error,
+            allowance: Allowance::new(self.life.output_limit),
+            limit,
+            deadline: limit.map(|limit| now + limit),
+            grace: None,
+            cause: None,
+            oom_kills,
+            hits: Vec::new(),
+            ended: None,
+        };
+        self.commands.insert(exec, command);
+        self.set_role(number, Role::Follow(Follower::new(exec, 0, 0)));
+        if let Err(error) = began {
+            self.not_started(exec, &error);
+            self.commands.remove(&exec);
+        }
+        Ok(None)
+    }
+
+    /// The command with everything that the sandbox gives it.
+    fn request(&self, asked: &Exec) -> ExecRequest {
+        let base = &self.life.base;
+        let mut env = base.env.clone();
+        for (name, value) in &asked.env {
+            env.retain(|(known, _)| known != name.as_str());
+            env.push((name.into(), value.into()));
+        }
+        let terminal = asked.terminal.map(|(rows, columns)| WindowSize { rows, columns });
+        if terminal.is_some() && !env.iter().any(|(name, _)| name == "TERM") {
+            env.push(("TERM".into(), "xterm-256color".into()));
+        }
+        let cwd = asked.cwd.as_deref().map_or_else(|| base.cwd.clone(), |cwd| base.cwd.join(cwd));
+        ExecRequest { argv: asked.argv.iter().map(OsString::from).collect(), env, cwd, terminal }
+    }
+
+    fn attach(&mut self, number: u64, exec: u32, output_at: u64, error_at: u64) -> Verdict<Option<Said>> {
+        let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
+        let pid = command.pid;
+        let ends = [command.output.ring.end(), command.error.ring.end()];
+        let follower = Follower::new(exec, output_at.min(ends[0]), error_at.min(ends[1]));
+        self.set_role(number, Role::Follow(follower));
+        if let Some(connection) = self.connections.get_mut(&number)
+            && pid != 0
+        {
+            connection.say(&Said::Started { exec, pid });
+        }
+        Ok(None)
+    }
+
+    fn input(&mut self, number: u64, exec: u32) -> Verdict<Option<Said>> {
+        let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
+        // A terminal arrives a moment after the command was asked for.
+        let coming = command.asked.terminal.is_some() && command.pid == 0;
+        if command.ended.is_some() || !(command.input.is_open() || coming) {
+            return Err(failures::has_ended(exec));
+        }
+        self.set_role(number, Role::Input(exec));
+        Ok(None)
+    }
+
+    fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
+        self.is_at_work()?;
+        let call = self.instance.dial(port).map_err(|error| match error {
+            fumehood_backend::ExecError::Exhausted => failures::busy(),
+            other => failures::new(
+                FailureCode::PortClosed,
+                ("connect to the port", other.to_string()),
+                "name a port from 1 to 65535 that a server inside listens on",
+            ),
+        })?;
+        self.set_role(number, Role::Dial(call));
+        Ok(None)
+    }
+
+    fn signal(&mut self, exec: u32, signal: u8) -> Verdict<Said> {
+        self.is_at_work()?;
+        if !(1..=64).contains(&signal) {
+            return Err(failures::bad(
+                "send the signal",
+                format!("there is no signal {signal}"),
+                "signals are 1 to 64",
+            ));
+        }
+        let command = self.commands.get_mut(&exec).filter(|command| command.ended.is_none());
+        let command = command.ok_or_else(|| failures::no_exec(exec))?;
+        if command.cause.is_none() {
+            command.cause = Some(Cause::Signal(signal));
+        }
+        let sent = self.instance.live().map(|live| live.signal(exec, i32::from(signal)));
+        match sent {
+            Some(Ok(())) => Ok(Said::Done),
+            Some(Err(error)) => Err(failures::of_exec(&error)),
+            None => Err(failures::ending()),
+        }
+    }
+
+    fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> Verdict<Said> {
+        let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
+        command.resize(rows, columns).map(|()| Said::Done).map_err(|_| {
+            failures::bad(
+                "set the size",
+                "the command has no terminal",
+                "start it with one, as `fumehood exec -t` does",
+            )
+        })
+    }
+
+    fn pause(&mut self) -> Verdict<Said> {
+        self.is_at_work()?;
+        if !self.record(&Event::Paused {}) {
+            return Err(failures::unrecorded());
+        }
+        let begun = Instant::now();
+        self.freeze("pause the sandbox")?;
+        self.life.paused = true;
+        let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Ok(Said::Paused { frozen_us, reclaimed_bytes: 0 })
+    }
+
+    fn resume(&mut self) -> Verdict<Said> {
+        match self.phase() {
+            Phase::Paused => {}
+            Phase::Halted => return Err(failures::halted()),
+            Phase::Running | Phase::Ending => {
+                return Err(failures::new(
+                    FailureCode::NotPaused,
+                    ("resume the sandbox", "it is not paused".to_owned()),
+                    "nothing is to be done: it is at work",
+                ));
+            }
+        }
+        if !self.record(&Event::Resumed {}) {
+            return Err(failures::unrecorded());
+        }
+        self.thaw("resume the sandbox")?;
+        self.life.paused = false;
+        Ok(Said::Done)
+    }
+
+    /// Cuts the network first: that needs nothing of the host.
+    fn halt(&mut self) -> Verdict<Said> {
+        if self.life.halted {
+            return Ok(Said::Done);
+        }
+        if !self.record(&Event::Halted {}) {
+            return Err(failures::unrecorded());
+        }
+        self.life.halted = true;
+        self.wall.hold(true);
+        self.publisher.hold(true);
+        self.relays.clear();
+        if self.life.frozen.is_none() {
+            self.freeze("stop the processes (the network is cut, and no new work is taken)")?;
+        }
+        Ok(Said::Done)
+    }
+
+    fn release(&mut self) -> Verdict<Said> {
+        if !self.life.halted {
+            return Ok(Said::Done);
+        }
+        if !self.record(&Event::Released {}) {
+            return Err(failures::unrecorded());
+        }
+        if !self.life.paused && self.life.frozen.is_some() {
+            self.thaw("let the processes go on")?;
+        }
+        self.wall.hold(false);
+        self.publisher.hold(false);
+        self.life.halted = false;
+        Ok(Said::Done)
+    }
+
+    fn freeze(&mut self, what: &str) -> Verdict<()> {
+        let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
+        live.freeze().map_err(|error| failures::not_frozen(what, error))?;
+        self.life.frozen = Some(Instant::now());
+        Ok(())
+    }
+
+    fn thaw(&mut self, what: &str) -> Verdict<()> {
+        let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
+        live.thaw().map_err(|error| failures::not_frozen(what, error))?;
+        let stood = self.life.frozen.take().map(|since| since.elapsed()).unwrap_or_default();
+        // Time that stood still for a command is not counted.
+        for command in self.commands.values_mut() {
+            for at in [&mut command.deadline, &mut command.grace].into_iter().flatten() {
+                *at += stood;
+            }
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, claim: Claim) -> Verdict<Said> {
+        self.is_at_work()?;
+        if !self.life.spec.pooled || self.life.claimed {
+            return Err(failures::new(
+                FailureCode::Exists,
+                ("claim the sandbox", "it is somebody's already".to_owned()),
+                "take another one of the pool",
+            ));
+        }
+        if let Some(flaw) = claim.env.iter().find_map(|(name, value)| super::flaw_of_variable(name, value)) {
+            return Err(failures::bad(
+                "claim the sandbox",
+                flaw,
+                "name variables with letters, digits and `_`",
+            ));
+        }
+        let claimed = Event::Claimed {
+            actor: claim.actor.clone(),
+            env_names: claim.env.iter().map(|(name, _)| name.clone()).collect(),
+            labels: claim.labels.clone(),
+        };
+        if !self.record(&claimed) {
+            return Err(failures::unrecorded());
+        }
+        let Claim { actor, env, labels, expires_ms } = claim;
+        for (name, value) in &env {
+            self.life.base.env.retain(|(known, _)| known != name.as_str());
+            self.life.base.env.push((name.into(), value.into()));
+        }
+        self.life.claimed = true;
+        let spec = &mut self.life.spec;
+        (spec.actor, spec.labels, spec.expires_ms) = (actor, labels, expires_ms);
+        spec.env.extend(env);
+        self.write_description();
+        Ok(Said::Done)
+    }
+
+    fn expire(&mut self, at_ms: Option<u64>) -> Verdict<Said> {
+        if !self.record(&Event::Expires { at_ms }) {
+            return Err(failures::unrecorded());
+        }
+        self.life.spec.expires_ms = at_ms;
+        self.write_description();
+        Ok(Said::Done)
+    }
+
+    /// What stands in the sandbox's folder is for who looks for it; the keeper itself never reads it.
+    fn write_description(&self) {
+        let _ = super::folder::describe(&self.life.folder, &self.life.description(self.id));
+    }
+}
+
+fn check(asked: &Exec) -> Verdict<()> {
+    let bad = |cause: String, remedy| Err(failures::bad("start the command", cause, remedy));
+    if asked.argv.first().is_none_or(String::is_empty) {
+        return bad("there is no command".to_owned(), "name one");
+    }
+    if asked.tag.as_ref().is_some_and(|tag| tag.chars().count() > MOST_TAG_CHARS) {
+        return bad(format!("the tag is longer than {MOST_TAG_CHARS} characters"), "shorten it");
+    }
+    if asked
+        .cwd
+        .as_ref()
+        .is_some_and(|cwd| cwd.is_empty() || cwd.len() > MOST_PATH_BYTES || cwd.contains('\0'))
+    {
+        return bad("the folder to start in is no path".to_owned(), "name a folder inside");
+    }
+    if let Some(flaw) = asked.env.iter().find_map(|(name, value)| super::flaw_of_variable(name, value)) {
+        return bad(flaw, "name variables with letters, digits and `_`");
+    }
+    if asked.terminal.is_some_and(|(rows, columns)| rows == 0 || columns == 0) {
+        return bad(
+            "a terminal without rows or columns".to_owned(),
+            "say its size, as in 24 rows and 80 columns",
+        );
+    }
+    Ok(())
+}
+
+/// The guest's ends of a command's streams, and ours.
+fn streams(asked: &Exec) -> std::io::Result<(GuestStdio, Input, Stream, Stream)> {
+    if asked.terminal.is_some() {
+        return Ok((GuestStdio::Terminal, Input::default(), Stream::default(), Stream::default()));
+    }
+    let (stdin, feed) = process::pipe(false)?;
+    process::set_nonblocking(&feed, true)?;
+    let outward = || -> std::io::Result<(OwnedFd, OwnedFd)> {
+        let (read, write) = process::pipe(true)?;
+        // The kernel may refuse it to a user who has many.
+        let _ = fumehood_sys::splice::enlarge(std::os::fd::AsFd::as_fd(&read), PIPE_BYTES);
+        Ok((read, write))
+    };
+    let (from_output, stdout) = outward()?;
+    let (from_error, stderr) = outward()?;
+    let mut input = Input::new(feed);
+    if !asked.stdin {
+        input.close();
+    }
+    let stdio = GuestStdio::Pipes { stdin, stdout, stderr };
+    Ok((stdio, input, Stream::new(from_output), Stream::new(from_error)))
+}

@@ -1,0 +1,45 @@
+//! What the daemon is told at its start.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the daemon is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The state folder; see the runtime's `state`.
+    pub state: PathBuf,
+    /// The program that has the role `keeper`.
+    pub program: PathBuf,
+    /// Names under which `PORT-ID.NAME` leads to a port of a sandbox, and that `Host` may have.
+    pub domains: Vec<String>,
+    /// How long a sandbox lives if nobody says.
+    pub ttl: Duration,
+    /// The longest that anybody may ask for; unlimited if absent.
+    pub most_ttl: Option<Duration>,
+    /// Keepers that are started at once.
+    pub spawns: usize,
+    /// Sandboxes that wait in each pool, at most; none are kept if zero.
+    pub pool_most: usize,
+    /// Sandboxes of the template `base` that wait in any case.
+    pub pool_base: usize,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// The defaults, for this state folder and program.
+    #[must_use]
+    pub fn new(state: PathBuf, program: PathBuf) -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        Self {
+            state,
+            program,
+            domains: Vec::new(),
+            ttl: Duration::from_secs(3600),
+            most_ttl: None,
+            spawns: cores.saturating_mul(2),
+            pool_most: 32,
+            pool_base: 0,
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! How a sandbox comes to be somebody's: from nothing, or from a pool.
+
+use super::Engine;
+use crate::caller::{Caller, Scope};
+use crate::clock;
+use crate::error::{ApiError, Code};
+use crate::keeper::Keeper;
+use crate::keys::hex;
+use crate::live::Live;
+use crate::quota::Has;
+use crate::registry::{Repeat, Row};
+use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Sandbox, State};
+use crate::spawn::{self, Birth};
+use crate::template;
+use fumehood_keep::wire::{Ask, Claim, Spec};
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Labels of ours begin with this; callers' do not.
+pub(super) const OWN_LABELS: &str = "fumehood.";
+/// The label that ties a sandbox to the request that made it, should the daemon die between the two.
+pub(super) const REPEAT_LABEL: &str = "fumehood.repeat";
+/// The label that says whose it is.
+pub(super) const TEAM_LABEL: &str = "fumehood.team";
+const MOST_LABELS: usize = 64;
+const MOST_TEXT_BYTES: usize = 4096;
+const MOST_REPEAT_KEY_BYTES: usize = 256;
+/// Attempts at claiming before one is made: those that waited may have died.
+const CLAIMS: usize = 3;
+
+/// Requests with an idempotency key that are under way, each with a lock that the same request waits in.
+pub(super) type Repeats = Mutex<HashMap<(String, String), Arc<tokio::sync::Mutex<()>>>>;
+
+/// What a sandbox is going to be.
+struct Plan<'a> {
+    caller: &'a Caller,
+    new: &'a NewSandbox,
+    spec: Spec,
+    expires_ms: Option<u64>,
+    parent: Option<String>,
+    repeat: Option<Repeat>,
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Makes a sandbox, or takes one that waits.
+    ///
+    /// # Errors
+    /// A quota, a flaw in what was asked, or no sandbox came to be.
+    pub async fn create(&self, caller: &Caller, new: NewSandbox) -> Result<Sandbox, ApiError> {
+        let (engine, caller) = (self.clone(), caller.clone());
+        // A caller who goes away meanwhile does not leave half a sandbox.
+        let made = tokio::spawn(async move { engine.create_once(&caller, new).await }).await;
+        let made = made
+            .map_err(|error| ApiError::plain(Code::Internal, "create the sandbox", error.to_string()))
+            .flatten();
+        let counters = self.counters();
+        let counter = if made.is_ok() { &counters.created } else { &counters.create_failures };
+        counter.fetch_add(1, Ordering::Relaxed);
+        made
+    }
+
+    async fn create_once(&self, caller: &Caller, new: NewSandbox) -> Result<Sandbox, ApiError> {
+        judge(&new)?;
+        let Some(key) = new.idempotency_key.clone() else { return self.make(caller, &new, None).await };
+        let repeat = Repeat { team: caller.team.clone(), key, fingerprint: fingerprint(&new) };
+        let slot = (repeat.team.clone(), repeat.key.clone());
+        let lock = {
+            let mut repeats = self.0.repeats.lock().unwrap_or_else(PoisonError::into_inner);
+            repeats.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(repeats.entry(slot).or_default())
+        };
+        let _alone = lock.lock().await;
+        match self.0.registry.repeated(repeat.team.clone(), repeat.key.clone()).await? {
+            None => self.make(caller, &new, Some(repeat)).await,
+            Some((fingerprint, _)) if fingerprint != repeat.fingerprint => Err(ApiError::plain(
+                Code::KeyReused,
+                "create the sandbox",
+                "the idempotency key came with another request before",
+            )),
+            Some((_, Some(sandbox))) => Ok(self.any(sandbox.id.as_str()).map_or(sandbox, |live| live.sandbox())),
+            Some((_, None)) => Err(ApiError::plain(
+                Code::Ending,
+                "create the sandbox again",
+                "the one that this idempotency key made has ended",
+            )),
+        }
+    }
+
+    async fn make(
+        &self,
+        caller: &Caller,
+        new: &NewSandbox,
+        repeat: Option<Repeat>,
+    ) -> Result<Sandbox, ApiError> {
+        template::judge(&new.envelope, caller.scopes.has(Scope::Admin))?;
+        let mut spec = self.template(caller, new.template.as_deref().unwrap_or(BASE_TEMPLATE)).await?;
+        template::lay(&mut spec.envelope, new.envelope.clone());
+        if new.level.is_some() {
+            spec.level.clone_from(&new.level);
+        }
+        spec.env.extend(new.env.iter().cloned());
+        self.born(caller, new, spec, None, repeat).await
+    }
+
+    async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
+        if let Some(spec) = self.0.templates.spec(name) {
+            return Ok(spec);
+        }
+        if let Some(kept) = self.0.registry.find_snapshot(caller.team.clone(), name.to_owned()).await? {
+            return Ok(Spec { snapshot: Some(kept.folder), ..kept.spec });
+        }
+        let shown: String = name.chars().take(64).collect();
+        Err(ApiError::new(
+            Code::NotFound,
+            "find the template",
+            format!("template `{shown}` was not found"),
+            format!("use one of: {}; or the name of a snapshot", self.0.templates.names().join(", ")),
+        ))
+    }
+
+    /// The caller's sandbox, of this spec.
+    pub(super) async fn born(
+        &self,
+        caller: &Caller,
+        new: &NewSandbox,
+        spec: Spec,
+        parent: Option<String>,
+        repeat: Option<Repeat>,
+    ) -> Result<Sandbox, ApiError> {
+        self.0.halts.check(&caller.team)?;
+        let _place = self.0.quotas.reserve(&caller.team, self.has(&caller.team))?;
+        let ttl = new.ttl.unwrap_or(self.0.config.ttl);
+        let allowed = self.0.quotas.of(&caller.team).ttl_seconds;
+        if allowed.is_some_and(|most| ttl.as_secs() > most) {
+            let cause = format!("the quota `ttl_seconds` of the team is {}", allowed.unwrap_or(0));
+            return Err(ApiError::plain(Code::QuotaExceeded, "create the sandbox", cause));
+        }
+        let expires_ms = self.end_of(Some(ttl))?;
+        let mut plan = Plan { caller, new, spec, expires_ms, parent, repeat };
+        let sandbox = match self.claim(&mut plan).await? {
+            Some(sandbox) => sandbox,
+            None => self.make_now(plan).await?,
+        };
+        // The kill switch may have been thrown while it was made.
+        if self.0.halts.check(&sandbox.team).is_err()
+            && let Some(live) = self.any(sandbox.id.as_str())
+        {
+            let _ = self.ask(&live, &Ask::Halt).await;
+            return Ok(live.change(|sandbox| sandbox.state = State::Halted));
+        }
+        Ok(sandbox)
+    }
+
+    /// Takes one that waits, if one does.
+    async fn claim(&self, plan: &mut Plan<'_>) -> Result<Option<Sandbox>, ApiError> {
+        let Some(key) = self.0.pools.key(&plan.spec) else { return Ok(None) };
+        for _ in 0..CLAIMS {
+            let Some(birth) = self.0.pools.take(&key, &plan.spec) else { break };
+            let claim = Claim {
+                actor: plan.caller.actor(),
+                env: plan.spec.env.clone(),
+                labels: plan.labels(),
+                expires_ms: plan.keeper_end(),
+            };
+            plan.spec.labels = claim.labels.clone();
+            let (live, child) = plan.live(birth);
+            let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
+            // On the books first: should the daemon die now, the next one finds whose it became.
+            self.0.registry.register(row, plan.repeat.clone()).await?;
+            if live.keeper().call(&Ask::Claim(claim)).await.is_ok() {
+                self.0.counters.claimed.fetch_add(1, Ordering::Relaxed);
+                let sandbox = live.sandbox();
+                self.hold(&live);
+                self.watch(live, child);
+                self.refill(key);
+                return Ok(Some(sandbox));
+            }
+            self.0.registry.strike(live.id().to_string()).await?;
+            self.discard(live.keeper().clone(), child);
+        }
+        self.refill(key);
+        Ok(None)
+    }
+
+    async fn make_now(&self, mut plan: Plan<'_>) -> Result<Sandbox, ApiError> {
+        plan.spec.labels = plan.labels();
+        plan.spec.actor = plan.caller.actor();
+        plan.spec.expires_ms = plan.keeper_end();
+        plan.spec.pooled = false;
+        let permit = self.0.spawns.acquire().await;
+        let began = Instant::now();
+        let birth = spawn::spawn(&self.0.config, &plan.spec).await;
+        drop(permit);
+        let birth = birth?;
+        if let Some(key) = self.0.pools.key(&plan.spec) {
+            self.0.pools.measured(&key, began.elapsed());
+        }
+        let (live, child) = plan.live(birth);
+        let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
+        if let Err(error) = self.0.registry.register(row, plan.repeat).await {
+            self.discard(live.keeper().clone(), child);
+            return Err(error);
+        }
+        let sandbox = live.sandbox();
+        self.hold(&live);
+        self.watch(live, child);
+        Ok(sandbox)
+    }
+
+    /// Makes more for a line, in the background, one after the other.
+    pub(super) fn refill(&self, key: String) {
+        let engine = self.clone();
+        tokio::spawn(async move {
+            while let Some(spec) = engine.0.pools.wanted(&key) {
+                let permit = engine.0.spawns.acquire().await;
+                let began = Instant::now();
+                let birth = spawn::spawn(&engine.0.config, &spec).await;
+                drop(permit);
+                match birth {
+                    Ok(birth) => engine.0.pools.add(&key, birth, began.elapsed()),
+                    Err(error) => {
+                        engine.0.pools.give_up(&key);
+                        crate::log::warn("pool", &error.to_string());
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Ends one that is nobody's, in the background.
+    pub(super) fn discard(&self, keeper: Keeper, mut child: tokio::process::Child) {
+        tokio::spawn(async move {
+            let _ = keeper.call(&Ask::Stop { keep_files: false }).await;
+            let _ = child.wait().await;
+        });
+    }
+
+    fn has(&self, team: &str) -> Has {
+        let own = |live: &&Live| live.team() == team;
+        self.living().values().filter(own).map(Live::sandbox).fold(Has::default(), |has, sandbox| Has {
+            sandboxes: has.sandboxes + 1,
+            memory_bytes: has.memory_bytes.saturating_add(sandbox.memory_limit_bytes),
+            disk_bytes: has.disk_bytes.saturating_add(sandbox.disk_limit_bytes),
+        })
+    }
+}
+
+// === impl Plan ===
+
+impl Plan<'_> {
+    /// The caller's labels and ours.
+    fn labels(&self) -> std::collections::BTreeMap<String, String> {
+        let mut labels = self.new.labels.clone();
+        labels.insert(TEAM_LABEL.to_owned(), self.caller.team.clone());
+        if let Some(repeat) = &self.repeat {
+            labels.insert(REPEAT_LABEL.to_owned(), format!("{} {}", repeat.fingerprint, repeat.key));
+        }
+        labels
+    }
+
+    /// When the keeper ends it by itself; never where its time leads to a pause.
+    fn keeper_end(&self) -> Option<u64> {
+        self.expires_ms.filter(|_| self.new.on_timeout == OnTimeout::Stop)
+    }
+
+    fn live(&self, birth: Birth) -> (Live, tokio::process::Child) {
+        let Birth { id, socket, status, child } = birth;
+        let sandbox = Sandbox {
+            id,
+            team: self.caller.team.clone(),
+            template: self.new.template.clone().unwrap_or_else(|| BASE_TEMPLATE.to_owned()),
+            level: status.level,
+            state: State::Running,
+            labels: self.new.labels.clone(),
+            created_ms: clock::now_ms(),
+            expires_ms: self.expires_ms,
+            on_timeout: self.new.on_timeout,
+            auto_resume: self.new.auto_resume,
+            idle_pause_ms: self.new.idle_pause.map(clock::millis),
+            memory_limit_bytes: status.memory_limit_bytes,
+            disk_limit_bytes: status.disk_limit_bytes,
+            cpu_milli: None,
+            parent: self.parent.clone(),
+            home: status.home,
+            cwd: status.cwd,
+            ended: None,
+        };
+        (Live::new(sandbox, Keeper::at(socket), self.spec.clone()), child)
+    }
+}
+
+fn judge(new: &NewSandbox) -> Result<(), ApiError> {
+    let bad = |cause: &str| Err(ApiError::plain(Code::BadRequest, "create the sandbox", cause));
+    let long = |text: &String| text.len() > MOST_TEXT_BYTES || text.contains('\0');
+    if new.labels.len() > MOST_LABELS || new.labels.iter().any(|(name, value)| long(name) || long(value)) {
+        return bad("there are more than 64 labels, or one has more than 4,096 bytes or a NUL");
+    }
+    if new.labels.keys().any(|name| name.starts_with(OWN_LABELS)) {
+        return bad("labels that begin with `fumehood.` are the daemon's own");
+    }
+    let odd = |name: &String| name.is_empty() || name.contains(['=', '\0']);
+    if new.env.iter().any(|(name, value)| odd(name) || value.contains('\0')) {
+        return bad("a variable's name is empty or has `=`, or there is a NUL");
+    }
+    if new.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MOST_REPEAT_KEY_BYTES) {
+        return bad("an idempotency key has 1 to 256 bytes");
+    }
+    Ok(())
+}
+
+/// What two requests with one idempotency key must have in common: everything.
+fn fingerprint(new: &NewSandbox) -> String {
+    hex(&Sha256::digest(format!("{:?}", NewSandbox { idempotency_key: None, ..new.clone() })))
+}

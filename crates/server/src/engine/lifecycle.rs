@@ -1,0 +1,165 @@
+//! From running to paused and back, and to the end.
+
+use super::{Engine, Pausing, not_usable};
+use crate::clock;
+use crate::error::{ApiError, Code};
+use crate::live::Live;
+use crate::sandbox::{OnTimeout, Sandbox, State};
+use fumehood_keep::client::CallError;
+use fumehood_keep::wire::Ask;
+use std::time::Duration;
+
+// === impl Engine ===
+
+impl Engine {
+    /// Ends a sandbox and removes everything of it.
+    ///
+    /// # Errors
+    /// Its keeper lives and could not do it.
+    pub async fn stop(&self, live: &Live) -> Result<(), ApiError> {
+        let _transition = live.transition().await;
+        self.end(live, "stopped").await
+    }
+
+    /// Freezes a sandbox.
+    ///
+    /// # Errors
+    /// [`Code::Paused`] if it is; its keeper could not do it.
+    pub async fn pause(&self, live: &Live, why: Pausing) -> Result<Sandbox, ApiError> {
+        let _transition = live.transition().await;
+        let now_ms = clock::now_ms();
+        let stale = match why {
+            Pausing::Asked => false,
+            Pausing::Idle => !live.is_idle(now_ms),
+            Pausing::Expired => !live.is_expired(now_ms),
+        };
+        if stale {
+            return Ok(live.sandbox());
+        }
+        match live.state() {
+            State::Running => {}
+            state @ (State::Paused | State::Halted | State::Ended) => return Err(not_usable(live, state)),
+        }
+        // From here on nobody enters: whoever comes waits for the transition, and wakes it again.
+        live.change(|sandbox| sandbox.state = State::Paused);
+        let kept = self.ask(live, &Ask::Expire { at_ms: None }).await;
+        let paused = match kept {
+            Ok(_) => self.ask(live, &Ask::Pause).await,
+            Err(error) => Err(error),
+        };
+        match paused {
+            Ok(_) => {
+                let sandbox = live.change(|sandbox| sandbox.expires_ms = None);
+                self.keep(sandbox.clone()).await;
+                Ok(sandbox)
+            }
+            Err(error) if error.code == Code::Paused => Ok(live.sandbox()),
+            Err(error) => {
+                live.change(|sandbox| {
+                    if sandbox.state == State::Paused {
+                        sandbox.state = State::Running;
+                    }
+                });
+                Err(error)
+            }
+        }
+    }
+
+    /// Thaws a sandbox, for `ttl` from now on (the configured span if absent).
+    ///
+    /// # Errors
+    /// [`Code::NotPaused`] if it runs; its keeper could not do it.
+    pub async fn resume(&self, live: &Live, ttl: Option<Duration>) -> Result<Sandbox, ApiError> {
+        if self.wake(live, ttl).await? {
+            return Ok(live.sandbox());
+        }
+        Err(ApiError::plain(Code::NotPaused, "resume the sandbox", "it runs"))
+    }
+
+    /// Makes sure that a sandbox runs, for at least `ttl` from now on. Only ever extends its time. The flag tells
+    /// whether it was woken.
+    ///
+    /// # Errors
+    /// It is halted or has ended.
+    pub async fn connect(&self, live: &Live, ttl: Option<Duration>) -> Result<(Sandbox, bool), ApiError> {
+        if self.wake(live, ttl).await? {
+            return Ok((live.sandbox(), true));
+        }
+        if let Some(ttl) = ttl {
+            let _transition = live.transition().await;
+            let wanted = self.end_of(Some(ttl))?;
+            let has = live.sandbox().expires_ms;
+            if has.is_some_and(|has| wanted.is_none_or(|wanted| wanted > has)) {
+                self.set_end(live, wanted).await?;
+            }
+        }
+        Ok((live.sandbox(), false))
+    }
+
+    /// Sets when a sandbox's time is over: `ttl` from now on.
+    ///
+    /// # Errors
+    /// It is longer than is allowed; the sandbox has ended.
+    pub async fn set_ttl(&self, live: &Live, ttl: Duration) -> Result<Sandbox, ApiError> {
+        let _transition = live.transition().await;
+        let end = self.end_of(Some(ttl))?;
+        self.set_end(live, end).await
+    }
+
+    /// The caller holds the transition.
+    pub(super) async fn end(&self, live: &Live, cause: &str) -> Result<(), ApiError> {
+        if live.state() == State::Ended {
+            return Err(ApiError::no_sandbox(live.id().as_str()));
+        }
+        match live.keeper().call(&Ask::Stop { keep_files: false }).await {
+            Ok(_) => {}
+            // One that is gone already is what was wanted.
+            Err(CallError::Unreachable(_) | CallError::Closed) if self.is_gone(live).await => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.forget(live, cause).await;
+        Ok(())
+    }
+
+    /// Wakes a sandbox that is paused. The flag tells whether it was.
+    pub(super) async fn wake(&self, live: &Live, ttl: Option<Duration>) -> Result<bool, ApiError> {
+        let _transition = live.transition().await;
+        match live.state() {
+            State::Running => return Ok(false),
+            State::Paused => {}
+            state @ (State::Halted | State::Ended) => return Err(not_usable(live, state)),
+        }
+        let end = self.end_of(Some(ttl.unwrap_or(self.0.config.ttl)))?;
+        match self.ask(live, &Ask::Resume).await {
+            Ok(_) => {}
+            Err(error) if error.code == Code::NotPaused => {}
+            Err(error) => return Err(error),
+        }
+        self.set_end(live, end).await?;
+        self.keep(live.change(|sandbox| sandbox.state = State::Running)).await;
+        Ok(true)
+    }
+
+    /// The caller holds the transition.
+    async fn set_end(&self, live: &Live, end: Option<u64>) -> Result<Sandbox, ApiError> {
+        let on_timeout = live.sandbox().on_timeout;
+        self.ask(live, &Ask::Expire { at_ms: end.filter(|_| on_timeout == OnTimeout::Stop) }).await?;
+        let sandbox = live.change(|sandbox| sandbox.expires_ms = end);
+        self.keep(sandbox.clone()).await;
+        Ok(sandbox)
+    }
+
+    pub(super) fn end_of(&self, ttl: Option<Duration>) -> Result<Option<u64>, ApiError> {
+        let Some(ttl) = ttl else { return Ok(None) };
+        if let Some(most) = self.0.config.most_ttl.filter(|most| ttl > *most) {
+            let cause = format!("{} s were asked for, and {} s are allowed", ttl.as_secs(), most.as_secs());
+            return Err(ApiError::new(
+                Code::BadRequest,
+                "set the sandbox's time",
+                cause,
+                "ask for a shorter time, and extend it while the sandbox is used",
+            ));
+        }
+        Ok(Some(clock::now_ms().saturating_add(clock::millis(ttl))))
+    }
+}

@@ -1,0 +1,137 @@
+//! Files kept under a name, and children that begin with them.
+
+use super::{Engine, strange};
+use crate::caller::{Caller, Scope};
+use crate::clock;
+use crate::error::{ApiError, Code};
+use crate::keys;
+use crate::live::Live;
+use crate::registry::Kept;
+use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
+use fumehood_keep::wire::{Ask, Said, Spec};
+use std::time::Duration;
+
+/// Children of one fork.
+const MOST_CHILDREN: usize = 100;
+/// Digits that make a snapshot's name among the keepers' unique.
+const RANDOM_BYTES: usize = 10;
+
+// === impl Engine ===
+
+impl Engine {
+    /// Keeps a sandbox's files under a name of the team's own; one is made up if absent.
+    ///
+    /// # Errors
+    /// The name is taken; its keeper could not do it.
+    pub async fn snapshot(&self, live: &Live, name: Option<&str>) -> Result<Snapshot, ApiError> {
+        let sandbox = live.sandbox();
+        let folder = format!("s{}", keys::random_hex(RANDOM_BYTES)?);
+        let name = name.map_or_else(|| folder.clone(), str::to_owned);
+        keys::name(&name, "snapshot")?;
+        let taken = || {
+            let cause = format!("there is a snapshot or a template `{name}`");
+            ApiError::plain(Code::Exists, "take the snapshot", cause)
+        };
+        let known = self.0.registry.find_snapshot(sandbox.team.clone(), name.clone()).await?;
+        if known.is_some() || self.0.templates.spec(&name).is_some() {
+            return Err(taken());
+        }
+        let transition = live.transition().await;
+        let Said::Snapshot { bytes, frozen_us, .. } =
+            self.ask(live, &Ask::Snapshot { name: folder.clone() }).await?
+        else {
+            return Err(strange("Snapshot"));
+        };
+        drop(transition);
+        let snapshot = Snapshot {
+            name: name.clone(),
+            team: sandbox.team,
+            sandbox: sandbox.id.to_string(),
+            template: sandbox.template,
+            created_ms: clock::now_ms(),
+            bytes,
+            frozen_us,
+        };
+        let spec = Spec { labels: Default::default(), actor: String::new(), ..live.spec().clone() };
+        let kept = Kept { snapshot: snapshot.clone(), folder, spec };
+        if self.0.registry.add_snapshot(kept).await? { Ok(snapshot) } else { Err(taken()) }
+    }
+
+    /// The caller's snapshots, by name.
+    ///
+    /// # Errors
+    /// The registry can not be read.
+    pub async fn snapshots(&self, caller: &Caller) -> Result<Vec<Snapshot>, ApiError> {
+        let team = (!caller.scopes.has(Scope::Admin)).then(|| caller.team.clone());
+        self.0.registry.snapshots(team).await
+    }
+
+    /// Removes a snapshot of the caller's team. Sandboxes that began with it keep their files.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub async fn remove_snapshot(&self, caller: &Caller, name: &str) -> Result<(), ApiError> {
+        let kept = self.0.registry.find_snapshot(caller.team.clone(), name.to_owned()).await?;
+        let Some(kept) = kept else {
+            let shown: String = name.chars().take(64).collect();
+            let cause = format!("snapshot `{shown}` was not found");
+            return Err(ApiError::plain(Code::NotFound, "remove the snapshot", cause));
+        };
+        let in_use = self.all().iter().any(|live| live.spec().snapshot.as_deref() == Some(kept.folder.as_str()));
+        self.0.registry.remove_snapshot(caller.team.clone(), name.to_owned()).await?;
+        if in_use {
+            // What is left is swept at a start that finds nobody on it.
+            return Ok(());
+        }
+        let folder = self.0.config.state.join("snapshots").join(&kept.folder);
+        match tokio::fs::remove_dir_all(&folder).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(ApiError::plain(Code::Internal, "remove the snapshot's files", error.to_string()))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Makes `count` children of a sandbox, each with files like its own at one moment.
+    ///
+    /// # Errors
+    /// Its files could not be kept. What a single child failed with stands in its place.
+    pub async fn fork(
+        &self,
+        caller: &Caller,
+        live: &Live,
+        count: usize,
+        ttl: Option<Duration>,
+    ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
+        if count == 0 || count > MOST_CHILDREN {
+            let cause = format!("{count} children were asked for, of 1 to {MOST_CHILDREN}");
+            return Err(ApiError::plain(Code::BadRequest, "fork the sandbox", cause));
+        }
+        let snapshot = self.snapshot(live, None).await?;
+        let parent = live.sandbox();
+        let spec = Spec { snapshot: Some(snapshot.name.clone()), ..live.spec().clone() };
+        let new = NewSandbox {
+            template: Some(parent.template),
+            ttl,
+            on_timeout: parent.on_timeout,
+            auto_resume: parent.auto_resume,
+            idle_pause: parent.idle_pause_ms.map(Duration::from_millis),
+            labels: parent.labels,
+            ..NewSandbox::default()
+        };
+        let born = (0..count).map(|_| {
+            let (engine, caller, new, spec) = (self.clone(), caller.clone(), new.clone(), spec.clone());
+            let parent = live.id().to_string();
+            tokio::spawn(async move { engine.born(&caller, &new, spec, Some(parent), None).await })
+        });
+        let born: Vec<_> = born.collect();
+        let mut children = Vec::new();
+        for child in born {
+            let child = child.await.map_err(|error| {
+                ApiError::plain(Code::Internal, "fork the sandbox", error.to_string())
+            });
+            children.push(child.flatten());
+        }
+        Ok(children)
+    }
+}

@@ -1,0 +1,108 @@
+//! What happens without anybody asking: times that are over, sandboxes that nobody uses, pools, measurements.
+
+use super::{Engine, Pausing};
+use crate::clock;
+use crate::live::Live;
+use crate::sandbox::{OnTimeout, State};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How exact times are.
+const TICK: Duration = Duration::from_millis(250);
+/// How often running sandboxes are measured, and looked at whether they live.
+const MEASURE: Duration = Duration::from_secs(5);
+/// Old rows are forgotten this often.
+const PRUNE: Duration = Duration::from_secs(3600);
+/// Keepers that are measured at once.
+const ABREAST: usize = 16;
+
+// === impl Engine ===
+
+impl Engine {
+    pub(super) fn start_timers(&self) {
+        for key in self.0.pools.keys() {
+            self.refill(key);
+        }
+        let engine = self.clone();
+        tokio::spawn(async move { engine.times().await });
+        let engine = self.clone();
+        tokio::spawn(async move { engine.measurements().await });
+        let engine = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(PRUNE).await;
+                if let Err(error) = engine.0.registry.prune().await {
+                    crate::log::warn("registry", &error.to_string());
+                }
+            }
+        });
+    }
+
+    async fn times(&self) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let now_ms = clock::now_ms();
+            for live in self.all() {
+                if (live.is_expired(now_ms) || live.is_idle(now_ms)) && live.take_timer() {
+                    let engine = self.clone();
+                    tokio::spawn(async move {
+                        engine.time_is_over(&live).await;
+                        live.give_timer();
+                    });
+                }
+            }
+            for birth in self.0.pools.surplus() {
+                let keeper = crate::keeper::Keeper::at(birth.socket);
+                self.discard(keeper, birth.child);
+            }
+        }
+    }
+
+    /// Decides again while nobody else can change the state: whoever came in between is not disturbed.
+    async fn time_is_over(&self, live: &Live) {
+        let done = if !live.is_expired(clock::now_ms()) {
+            self.pause(live, Pausing::Idle).await.map(|_| ())
+        } else if live.sandbox().on_timeout == OnTimeout::Pause {
+            self.pause(live, Pausing::Expired).await.map(|_| ())
+        } else {
+            self.stop_expired(live).await
+        };
+        if let Err(error) = done {
+            crate::log::warn("timer", &format!("sandbox {}: {error}", live.id()));
+            // Not at once again: what hinders it may take its time.
+            tokio::time::sleep(MEASURE).await;
+            self.look(live).await;
+        }
+    }
+
+    async fn stop_expired(&self, live: &Live) -> Result<(), crate::error::ApiError> {
+        let _transition = live.transition().await;
+        if !live.is_expired(clock::now_ms()) {
+            return Ok(());
+        }
+        self.end(live, "expired").await
+    }
+
+    async fn measurements(&self) {
+        loop {
+            tokio::time::sleep(MEASURE).await;
+            let mut asked = JoinSet::new();
+            for live in self.all() {
+                if asked.len() >= ABREAST {
+                    asked.join_next().await;
+                }
+                let engine = self.clone();
+                asked.spawn(async move {
+                    match live.state() {
+                        State::Running => drop(engine.metrics(&live).await),
+                        State::Paused | State::Halted => engine.look(&live).await,
+                        State::Ended => {}
+                    }
+                });
+            }
+            while asked.join_next().await.is_some() {}
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Sandboxes, as they are stored, and what makes a repeated request give the same one.
+
+use super::{Registry, stored};
+use crate::clock;
+use crate::error::ApiError;
+use crate::sandbox::Sandbox;
+use fumehood_keep::wire::Spec;
+use rusqlite::OptionalExtension as _;
+
+/// How long ended sandboxes are told of.
+const KEPT_ENDED_MS: u64 = 7 * 86_400_000;
+/// How long a repeated request is known.
+const KEPT_REPEATS_MS: u64 = 86_400_000;
+
+/// One sandbox, stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) sandbox: Sandbox,
+    /// What it was made of.
+    pub(crate) spec: Spec,
+}
+
+/// A request that may come again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Repeat {
+    pub(crate) team: String,
+    pub(crate) key: String,
+    /// Of what was asked.
+    pub(crate) fingerprint: String,
+}
+
+// === impl Registry ===
+
+impl Registry {
+    /// Keeps a sandbox that is new, and the request that made it, in one step.
+    pub(crate) async fn register(&self, row: Row, repeat: Option<Repeat>) -> Result<(), ApiError> {
+        let (body, spec) = (words(&row.sandbox), words(&row.spec));
+        let Sandbox { id, team, .. } = row.sandbox;
+        self.run("register the sandbox", move |connection| {
+            let transaction = connection.transaction()?;
+            transaction
+                .prepare("INSERT OR REPLACE INTO sandboxes (id, team, body, spec) VALUES (?1, ?2, ?3, ?4)")?
+                .execute((id.as_str(), team, body, spec))?;
+            if let Some(repeat) = repeat {
+                transaction
+                    .prepare(
+                        "INSERT OR REPLACE INTO repeats (team, key, fingerprint, sandbox, created_ms)
+                         VALUES (?1, ?2, ?3, ?4, ?5)",
+                    )?
+                    .execute((
+                        repeat.team,
+                        repeat.key,
+                        repeat.fingerprint,
+                        id.as_str(),
+                        stored(clock::now_ms()),
+                    ))?;
+            }
+            transaction.commit()
+        })
+        .await
+    }
+
+    /// Keeps what has changed about a sandbox.
+    pub(crate) async fn update(&self, sandbox: Sandbox) -> Result<(), ApiError> {
+        let body = words(&sandbox);
+        let ended_ms = sandbox.ended.map(|ended| stored(ended.at_ms));
+        self.run("keep the sandbox's state", move |connection| {
+            connection
+                .prepare("UPDATE sandboxes SET body = ?2, ended_ms = ?3 WHERE id = ?1")?
+                .execute((sandbox.id.as_str(), body, ended_ms))
+                .map(|_| ())
+        })
+        .await
+    }
+
+    /// Takes a sandbox off the books that never came to be anybody's.
+    pub(crate) async fn strike(&self, id: String) -> Result<(), ApiError> {
+        self.run("strike the sandbox", move |connection| {
+            let transaction = connection.transaction()?;
+            transaction.execute("DELETE FROM repeats WHERE sandbox = ?1", (&id,))?;
+            transaction.execute("DELETE FROM sandboxes WHERE id = ?1", (&id,))?;
+            transaction.commit()
+        })
+        .await
+    }
+
+    /// Those that live, as far as the registry knows. A row that is not understood is an error, not a gap.
+    pub(crate) async fn living(&self) -> Result<Vec<Row>, ApiError> {
+        self.run("read the sandboxes", |connection| {
+            let mut statement =
+                connection.prepare("SELECT body, spec FROM sandboxes WHERE ended_ms IS NULL")?;
+            let rows = statement
+                .query_map([], |row| Ok(Row { sandbox: parsed(row, 0)?, spec: parsed(row, 1)? }))?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// Those that have ended, of one team (of all if absent), the newest first, at most `most`.
+    pub(crate) async fn ended(&self, team: Option<String>, most: usize) -> Result<Vec<Sandbox>, ApiError> {
+        self.run("read the sandboxes", move |connection| {
+            let mut statement = connection.prepare(
+                "SELECT body FROM sandboxes WHERE ended_ms IS NOT NULL AND (?1 IS NULL OR team = ?1)
+                 ORDER BY id DESC LIMIT ?2",
+            )?;
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            let rows = statement.query_map((team, most), |row| parsed(row, 0))?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// What a request with this key came to, with the fingerprint of what was asked then.
+    pub(crate) async fn repeated(
+        &self,
+        team: String,
+        key: String,
+    ) -> Result<Option<(String, Option<Sandbox>)>, ApiError> {
+        self.run("look the idempotency key up", move |connection| {
+            let mut statement = connection.prepare(
+                "SELECT fingerprint, body FROM repeats LEFT JOIN sandboxes ON sandboxes.id = repeats.sandbox
+                 WHERE repeats.team = ?1 AND key = ?2 AND created_ms > ?3",
+            )?;
+            let from = stored(clock::now_ms().saturating_sub(KEPT_REPEATS_MS));
+            statement
+                .query_row((team, key, from), |row| {
+                    let body: Option<String> = row.get(1)?;
+                    let sandbox = body.is_some().then(|| parsed(row, 1)).transpose()?;
+                    Ok((row.get(0)?, sandbox))
+                })
+                .optional()
+        })
+        .await
+    }
+
+    /// Forgets what is old.
+    pub(crate) async fn prune(&self) -> Result<(), ApiError> {
+        self.run("forget old sandboxes", |connection| {
+            let now_ms = clock::now_ms();
+            let (ended, repeats) =
+                (now_ms.saturating_sub(KEPT_ENDED_MS), now_ms.saturating_sub(KEPT_REPEATS_MS));
+            connection.execute("DELETE FROM sandboxes WHERE ended_ms < ?1", (stored(ended),))?;
+            connection.execute("DELETE FROM repeats WHERE created_ms < ?1", (stored(repeats),))?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// As JSON. These types have no value that is not.
+pub(super) fn words<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+pub(super) fn parsed<T: serde::de::DeserializeOwned>(
+    row: &rusqlite::Row<'_>,
+    column: usize,
+) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
+    })
+}

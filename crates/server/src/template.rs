@@ -1,0 +1,161 @@
+//! Templates: what sandboxes begin with, by name. An operator's files, read at the start.
+//!
+//! ```toml
+//! # serve/templates/NAME.toml
+//! level = "container"             # chosen from the envelope if absent
+//! env = { LANG = "C.UTF-8" }
+//! [envelope.resources]            # in the words of fumehood.toml
+//! memory = "1 GiB"
+//! ```
+
+use crate::error::{ApiError, Code};
+use crate::sandbox::BASE_TEMPLATE;
+use fumehood_keep::wire::Spec;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// What of an envelope a caller without the scope `admin` may write: nothing that names a thing of the host.
+const OPEN_CLAUSES: [&str; 2] = ["network", "resources"];
+
+/// The templates of this installation.
+#[derive(Debug, Default)]
+pub(crate) struct Templates(BTreeMap<String, Template>);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Template {
+    level: Option<String>,
+    snapshot: Option<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    envelope: serde_json::Value,
+}
+
+// === impl Templates ===
+
+impl Templates {
+    /// Reads `templates` in the daemon's folder.
+    pub(crate) fn open(folder: &Path) -> Result<Self, ApiError> {
+        let folder = folder.join("templates");
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(flawed(&folder, &error)),
+        };
+        let mut templates = BTreeMap::new();
+        for entry in entries {
+            let path = entry.map_err(|error| flawed(&folder, &error))?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")) else { continue };
+            crate::keys::name(name, "template")?;
+            let text = std::fs::read_to_string(&path).map_err(|error| flawed(&path, &error))?;
+            let template = toml::from_str(&text).map_err(|error| flawed(&path, &error))?;
+            templates.insert(name.to_owned(), template);
+        }
+        Ok(Self(templates))
+    }
+
+    /// What a sandbox of this template is made of; `None` where there is no such template.
+    pub(crate) fn spec(&self, name: &str) -> Option<Spec> {
+        let template = match self.0.get(name) {
+            None if name == BASE_TEMPLATE => Template::default(),
+            found => found?.clone(),
+        };
+        Some(Spec {
+            envelope: template.envelope,
+            level: template.level,
+            snapshot: template.snapshot,
+            env: template.env.into_iter().collect(),
+            ..Spec::default()
+        })
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let base = (!self.0.contains_key(BASE_TEMPLATE)).then(|| BASE_TEMPLATE.to_owned());
+        base.into_iter().chain(self.0.keys().cloned()).collect()
+    }
+}
+
+/// Lays `patch` over `base`: objects are laid over each other, everything else replaces.
+pub(crate) fn lay(base: &mut serde_json::Value, patch: serde_json::Value) {
+    use serde_json::Value;
+    match (base, patch) {
+        (_, Value::Null) => {}
+        (Value::Object(base), Value::Object(patch)) => {
+            for (name, value) in patch {
+                lay(base.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (base, patch) => *base = patch,
+    }
+}
+
+/// Refuses a patch that a caller of this kind may not make.
+pub(crate) fn judge(patch: &serde_json::Value, is_admin: bool) -> Result<(), ApiError> {
+    let bad = |cause: String| {
+        ApiError::new(
+            Code::Forbidden,
+            "make the envelope",
+            cause,
+            "leave it to a template of the operator, `serve/templates/NAME.toml`, or use a key with the scope `admin`",
+        )
+    };
+    match patch {
+        serde_json::Value::Null => Ok(()),
+        serde_json::Value::Object(clauses) => {
+            match clauses.keys().find(|clause| !is_admin && !OPEN_CLAUSES.contains(&clause.as_str())) {
+                Some(clause) => Err(bad(format!("`{clause}` is for the operator to say"))),
+                None => Ok(()),
+            }
+        }
+        _ => Err(ApiError::plain(Code::BadRequest, "read the envelope", "it is not an object")),
+    }
+}
+
+fn flawed(path: &Path, cause: &dyn std::fmt::Display) -> ApiError {
+    ApiError::new(
+        Code::Registry,
+        format!("read `{}`", path.display()),
+        cause.to_string(),
+        "correct the template's file, or move it away",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn patches_are_laid_over_and_what_names_the_host_is_the_operators() {
+        let mut base = json!({ "resources": { "memory": "1 GiB", "disk": "2 GiB" } });
+        lay(&mut base, json!({ "resources": { "memory": "3 GiB" }, "network": { "allow": ["a"] } }));
+        assert_eq!(
+            base,
+            json!({ "resources": { "memory": "3 GiB", "disk": "2 GiB" }, "network": { "allow": ["a"] } })
+        );
+        assert!(judge(&json!({ "network": {} }), false).is_ok());
+        for clause in ["filesystem", "credentials", "privilege", "anything"] {
+            assert_eq!(judge(&json!({ clause: {} }), false).unwrap_err().code, Code::Forbidden);
+            assert!(judge(&json!({ clause: {} }), true).is_ok());
+        }
+        assert_eq!(judge(&json!([]), true).unwrap_err().code, Code::BadRequest);
+    }
+
+    #[test]
+    fn templates_are_read_and_a_flawed_one_is_told_of() {
+        let base = tempfile::tempdir().unwrap();
+        assert_eq!(Templates::open(base.path()).unwrap().names(), ["base"]);
+        let folder = base.path().join("templates");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("py.toml"), "level = 'container'\nenv = { A = '1' }\n").unwrap();
+        let templates = Templates::open(base.path()).unwrap();
+        assert_eq!(templates.spec("py").unwrap().env, [("A".to_owned(), "1".to_owned())]);
+        assert!(templates.spec("no").is_none());
+        std::fs::write(folder.join("py.toml"), "levle = 'container'\n").unwrap();
+        assert!(Templates::open(base.path()).unwrap_err().cause.contains("levle"));
+    }
+}
