@@ -136,8 +136,9 @@ pub fn without_daemon(
         let keys = Keys::load(Registry::open(&folder(state))?).await?;
         let answer = match (method, path.strip_prefix("/v1/keys/")) {
             ("POST", None) => {
-                let body = serde_json::from_value(body.clone())
-                    .map_err(|error| ApiError::plain(Code::BadRequest, "read what was asked", error.to_string()))?;
+                let body = serde_json::from_value(body.clone()).map_err(|error| {
+                    ApiError::plain(Code::BadRequest, "read what was asked", error.to_string())
+                })?;
                 serde_json::to_value(mint(&keys, body).await?)
             }
             ("DELETE", Some(name)) => {
@@ -156,7 +157,8 @@ pub(crate) fn random_hex(bytes: usize) -> Result<String, ApiError> {
     let mut filled = 0;
     while let Some(rest) = random.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         let got = rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty());
-        filled += got.map_err(|error| ApiError::plain(Code::Internal, "draw randomness", error.to_string()))?;
+        filled +=
+            got.map_err(|error| ApiError::plain(Code::Internal, "draw randomness", error.to_string()))?;
     }
     Ok(hex(&random))
 }
@@ -214,7 +216,8 @@ mod tests {
         let registry = Registry::open(base.path()).unwrap();
         let keys = Keys::load(registry.clone()).await.unwrap();
         let key = keys.mint(new("one", None)).await.unwrap();
-        assert!(key.starts_with("e2b_") && key.len() == 44 && key[4..].bytes().all(|b| b.is_ascii_hexdigit()));
+        let digits = key.strip_prefix("e2b_").unwrap();
+        assert!(digits.len() == 40 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let caller = keys.admit(key.as_bytes()).unwrap();
         assert!(caller.needs(Scope::Read).is_ok());
         assert_eq!(caller.needs(Scope::Write).unwrap_err().code, Code::Forbidden);

@@ -48,7 +48,9 @@ impl Templates {
         let mut templates = BTreeMap::new();
         for entry in entries {
             let path = entry.map_err(|error| flawed(&folder, &error))?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")) else { continue };
+            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")) else {
+                continue;
+            };
             crate::keys::name(name, "template")?;
             let text = std::fs::read_to_string(&path).map_err(|error| flawed(&path, &error))?;
             let template = toml::from_str(&text).map_err(|error| flawed(&path, &error))?;
@@ -103,15 +105,15 @@ pub(crate) fn judge(patch: &serde_json::Value, is_admin: bool) -> Result<(), Api
             "leave it to a template of the operator, `serve/templates/NAME.toml`, or use a key with the scope `admin`",
         )
     };
-    match patch {
-        serde_json::Value::Null => Ok(()),
-        serde_json::Value::Object(clauses) => {
-            match clauses.keys().find(|clause| !is_admin && !OPEN_CLAUSES.contains(&clause.as_str())) {
-                Some(clause) => Err(bad(format!("`{clause}` is for the operator to say"))),
-                None => Ok(()),
-            }
-        }
-        _ => Err(ApiError::plain(Code::BadRequest, "read the envelope", "it is not an object")),
+    if patch.is_null() {
+        return Ok(());
+    }
+    let Some(clauses) = patch.as_object() else {
+        return Err(ApiError::plain(Code::BadRequest, "read the envelope", "it is not an object"));
+    };
+    match clauses.keys().find(|clause| !is_admin && !OPEN_CLAUSES.contains(&clause.as_str())) {
+        Some(clause) => Err(bad(format!("`{clause}` is for the operator to say"))),
+        None => Ok(()),
     }
 }
 

@@ -49,6 +49,15 @@ impl<'a> Daemon<'a> {
         (self.lab, key)
     }
 
+    /// Ends the daemon as an operator does.
+    fn end(mut self) -> String {
+        let mut kill = self.lab.command("kill");
+        kill.args(["-TERM", &self.child.id().to_string()]);
+        assert_eq!(finish(kill, b"").code(), 0);
+        assert!(poll(DEADLINE, || self.child.try_wait().unwrap().is_some()));
+        std::mem::take(&mut self.key)
+    }
+
     fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.ask_as(&self.key, method, path, body)
     }
@@ -120,9 +129,10 @@ fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Ve
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or_else(|| {
-        panic!("no answer to {method} {path}: {:?}", String::from_utf8_lossy(&answer))
-    });
+    let end = answer
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer to {method} {path}: {:?}", String::from_utf8_lossy(&answer)));
     let status = String::from_utf8_lossy(&answer[9..12]).parse().unwrap();
     (status, answer[end + 4..].to_vec())
 }
@@ -142,9 +152,13 @@ fn a_sandbox_is_made_used_paused_woken_and_ended() {
         assert_eq!(ran["stderr"]["text"], "err");
         assert_eq!(ran["ending"], json!({ "cause": "exited", "code": 7 }));
         let (status, paused) = daemon.ask("POST", &format!("/v1/sandboxes/{id}/pause"), &Value::Null);
-        assert_eq!((status, &paused["state"]), (200, &json!("paused")), "{paused}");
-        let (status, again) = daemon.ask("POST", &format!("/v1/sandboxes/{id}/pause"), &Value::Null);
-        assert_eq!((status, &again["code"]), (409, &json!("paused")));
+        if paused["code"] == "unsupported" {
+            println!("NOT-APPLICABLE: {} has nothing here that freezes", caller.word());
+        } else {
+            assert_eq!((status, &paused["state"]), (200, &json!("paused")), "{paused}");
+            let (status, again) = daemon.ask("POST", &format!("/v1/sandboxes/{id}/pause"), &Value::Null);
+            assert_eq!((status, &again["code"]), (409, &json!("paused")));
+        }
         // Traffic wakes it.
         assert_eq!(daemon.shell(&id, "printf up")["stdout"]["text"], "up");
         assert_eq!(daemon.state(&id), "running");
@@ -179,8 +193,15 @@ fn what_lives_is_found_again_after_a_kill() {
             let head = format!("X-API-KEY: {key}\r\nIdempotency-Key: step-{step}\r\n");
             let attempt = || {
                 let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
-                let path = if step % 2 == 0 { "/v1/sandboxes".to_owned() } else { format!("/v1/sandboxes/{other}/pause") };
-                let _ = write!(stream, "POST {path} HTTP/1.0\r\nHost: localhost\r\n{head}Content-Length: 2\r\n\r\n{{}}");
+                let path = if step % 2 == 0 {
+                    "/v1/sandboxes".to_owned()
+                } else {
+                    format!("/v1/sandboxes/{other}/pause")
+                };
+                let _ = write!(
+                    stream,
+                    "POST {path} HTTP/1.0\r\nHost: localhost\r\n{head}Content-Length: 2\r\n\r\n{{}}"
+                );
                 let _ = stream.read_to_end(&mut Vec::new());
             };
             attempt();
@@ -319,18 +340,22 @@ fn nobody_is_let_in_who_should_not_be() {
     }
     assert!(routes > 35, "{routes}");
     assert_eq!(daemon.list(), [id.as_str()]);
-    for odd in ["..", "%2e%2e%2f%2e%2e", "../../serve", "x%00y", "%C3%A9", "0123456789abcdeff", &"a".repeat(4096)] {
+    for odd in
+        ["..", "%2e%2e%2f%2e%2e", "../../serve", "x%00y", "%C3%A9", "0123456789abcdeff", &"a".repeat(4096)]
+    {
         for method in ["GET", "DELETE"] {
             let (status, _) = daemon.ask(method, &format!("/v1/sandboxes/{odd}"), &Value::Null);
             assert!([400, 404, 405].contains(&status), "{method} {odd}: {status}");
         }
     }
     let mine = format!("X-API-KEY: {}\r\n", daemon.key);
-    for foreign in ["Host: evil.example.com\r\n", "Origin: https://evil.example.com\r\n", "Origin: null\r\n"] {
+    for foreign in ["Host: evil.example.com\r\n", "Origin: https://evil.example.com\r\n", "Origin: null\r\n"]
+    {
         let (status, _) = raw(daemon.port, "GET", "/v1/sandboxes", &format!("{mine}{foreign}"), b"");
         assert_eq!(status, 403, "{foreign}");
     }
-    let (status, error) = daemon.ask_as(&other, "POST", "/v1/sandboxes", &json!({ "envelope": { "filesystem": {} } }));
+    let (status, error) =
+        daemon.ask_as(&other, "POST", "/v1/sandboxes", &json!({ "envelope": { "filesystem": {} } }));
     assert_eq!((status, &error["code"]), (403, &json!("forbidden")), "{error}");
 }
 
@@ -351,7 +376,9 @@ fn slow_clients_large_bodies_and_bad_keys_do_no_harm() {
     let (status, _) = raw(daemon.port, "POST", "/v1/sandboxes", &head, &huge);
     assert_eq!(status, 413);
     let deep = "[".repeat(100_000);
-    for bad in [deep.as_str(), "{", "\"", "{\"labels\":{\"a\":1}}", "{\"ttl_seconds\":1e308}", "{\"nothing\":1}"] {
+    for bad in
+        [deep.as_str(), "{", "\"", "{\"labels\":{\"a\":1}}", "{\"ttl_seconds\":1e308}", "{\"nothing\":1}"]
+    {
         let (status, _) = raw(daemon.port, "POST", "/v1/sandboxes", &head, bad.as_bytes());
         assert_eq!(status, 400, "{}", &bad[..bad.len().min(40)]);
     }
@@ -359,7 +386,9 @@ fn slow_clients_large_bodies_and_bad_keys_do_no_harm() {
     let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     for number in 0..10_000 {
-        write!(stream, "GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: e2b_{number:040x}\r\n\r\n").unwrap();
+        let request =
+            format!("GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: e2b_{number:040x}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
         let (mut length, mut status) = (0, String::new());
         answers.read_line(&mut status).unwrap();
         assert!(status.starts_with("HTTP/1.1 401"), "{status}");
@@ -392,7 +421,7 @@ fn a_second_daemon_and_a_damaged_registry_are_refused() {
     let refused = serve();
     assert_eq!(refused.code(), 1);
     assert!(refused.err().contains("another daemon"), "{}", refused.told());
-    let (_, key) = daemon.crash();
+    let key = daemon.end();
     let path = lab.state().join("serve/registry.sqlite");
     let whole = std::fs::read(&path).unwrap();
     let damaged = vec![0x5a; 8192];
@@ -419,7 +448,7 @@ fn the_kill_switch_holds_over_a_restart_until_it_is_released() {
         finish(halt, b"")
     };
     let halted = switch(&["--all"]);
-    assert_eq!((halted.code(), halted.out().trim()), (0, id.as_str()), "{}", halted.told());
+    assert!(halted.code() == 0 && halted.out().lines().any(|line| line == id), "{}", halted.told());
     let (_, key) = daemon.crash();
     let daemon = Daemon::again(&lab, key, &[]);
     assert_eq!(daemon.state(&id), "halted");

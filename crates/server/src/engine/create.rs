@@ -40,8 +40,16 @@ struct Plan<'a> {
     new: &'a NewSandbox,
     spec: Spec,
     expires_ms: Option<u64>,
-    parent: Option<String>,
-    repeat: Option<Repeat>,
+    origin: Origin,
+}
+
+/// What a sandbox comes from.
+#[derive(Debug, Default)]
+pub(super) struct Origin {
+    /// The sandbox that it is forked from.
+    pub(super) parent: Option<String>,
+    /// The request that may come again.
+    pub(super) repeat: Option<Repeat>,
 }
 
 // === impl Engine ===
@@ -82,7 +90,9 @@ impl Engine {
                 "create the sandbox",
                 "the idempotency key came with another request before",
             )),
-            Some((_, Some(sandbox))) => Ok(self.any(sandbox.id.as_str()).map_or(sandbox, |live| live.sandbox())),
+            Some((_, Some(sandbox))) => {
+                Ok(self.any(sandbox.id.as_str()).map_or(sandbox, |live| live.sandbox()))
+            }
             Some((_, None)) => Err(ApiError::plain(
                 Code::Ending,
                 "create the sandbox again",
@@ -104,7 +114,7 @@ impl Engine {
             spec.level.clone_from(&new.level);
         }
         spec.env.extend(new.env.iter().cloned());
-        self.born(caller, new, spec, None, repeat).await
+        self.born(caller, new, spec, Origin { parent: None, repeat }).await
     }
 
     async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
@@ -129,8 +139,7 @@ impl Engine {
         caller: &Caller,
         new: &NewSandbox,
         spec: Spec,
-        parent: Option<String>,
-        repeat: Option<Repeat>,
+        origin: Origin,
     ) -> Result<Sandbox, ApiError> {
         self.0.halts.check(&caller.team)?;
         let _place = self.0.quotas.reserve(&caller.team, self.has(&caller.team))?;
@@ -141,7 +150,7 @@ impl Engine {
             return Err(ApiError::plain(Code::QuotaExceeded, "create the sandbox", cause));
         }
         let expires_ms = self.end_of(Some(ttl))?;
-        let mut plan = Plan { caller, new, spec, expires_ms, parent, repeat };
+        let mut plan = Plan { caller, new, spec, expires_ms, origin };
         let sandbox = match self.claim(&mut plan).await? {
             Some(sandbox) => sandbox,
             None => self.make_now(plan).await?,
@@ -171,7 +180,7 @@ impl Engine {
             let (live, child) = plan.live(birth);
             let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
             // On the books first: should the daemon die now, the next one finds whose it became.
-            self.0.registry.register(row, plan.repeat.clone()).await?;
+            self.0.registry.register(row, plan.origin.repeat.clone()).await?;
             if live.keeper().call(&Ask::Claim(claim)).await.is_ok() {
                 self.0.counters.claimed.fetch_add(1, Ordering::Relaxed);
                 let sandbox = live.sandbox();
@@ -202,7 +211,7 @@ impl Engine {
         }
         let (live, child) = plan.live(birth);
         let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
-        if let Err(error) = self.0.registry.register(row, plan.repeat).await {
+        if let Err(error) = self.0.registry.register(row, plan.origin.repeat).await {
             self.discard(live.keeper().clone(), child);
             return Err(error);
         }
@@ -216,7 +225,10 @@ impl Engine {
     pub(super) fn refill(&self, key: String) {
         let engine = self.clone();
         tokio::spawn(async move {
-            while let Some(spec) = engine.0.pools.wanted(&key) {
+            // While all is halted nothing new comes to be; the next claim fills the line again.
+            while !engine.0.halts.is_team_halted("")
+                && let Some(spec) = engine.0.pools.wanted(&key)
+            {
                 let permit = engine.0.spawns.acquire().await;
                 let began = Instant::now();
                 let birth = spawn::spawn(&engine.0.config, &spec).await;
@@ -258,7 +270,7 @@ impl Plan<'_> {
     fn labels(&self) -> std::collections::BTreeMap<String, String> {
         let mut labels = self.new.labels.clone();
         labels.insert(TEAM_LABEL.to_owned(), self.caller.team.clone());
-        if let Some(repeat) = &self.repeat {
+        if let Some(repeat) = &self.origin.repeat {
             labels.insert(REPEAT_LABEL.to_owned(), format!("{} {}", repeat.fingerprint, repeat.key));
         }
         labels
@@ -286,7 +298,7 @@ impl Plan<'_> {
             memory_limit_bytes: status.memory_limit_bytes,
             disk_limit_bytes: status.disk_limit_bytes,
             cpu_milli: None,
-            parent: self.parent.clone(),
+            parent: self.origin.parent.clone(),
             home: status.home,
             cwd: status.cwd,
             ended: None,

@@ -9,8 +9,8 @@ mod sandboxes;
 mod snapshots;
 
 pub use keys::Key;
-pub(crate) use snapshots::Kept;
 pub(crate) use sandboxes::{Repeat, Row};
+pub(crate) use snapshots::Kept;
 
 use crate::error::{ApiError, Code};
 use rusqlite::{Connection, OpenFlags};
@@ -103,6 +103,14 @@ impl Registry {
         self.jobs.send(job).await.map_err(|_| failed(what, "its thread ended"))?;
         let done = answered.await.map_err(|_| failed(what, "its thread ended"))?;
         done.map_err(|error| failed(what, error))
+    }
+
+    /// Brings all that was written into the one file.
+    pub(crate) async fn settle(&self) -> Result<(), ApiError> {
+        self.run("settle the registry", |connection| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        })
+        .await
     }
 
     /// The quotas of every team that has one.
