@@ -135,3 +135,10 @@ impl Connection {
         self.stream
     }
 }
+
+impl From<UnixStream> for Connection {
+    /// A connection that has been made, and on which somebody has asked.
+    fn from(stream: UnixStream) -> Self {
+        Self { stream }
+    }
+}
