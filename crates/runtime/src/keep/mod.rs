@@ -27,6 +27,7 @@ use crate::run::{
     FOR_GATE, KEPT_CAPABILITIES, RunRequest, broken, not_started, start_failed, unix_millis, unplaced,
 };
 use crate::state::State;
+use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
@@ -36,7 +37,6 @@ use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::event::{Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
-use files::GuestFiles;
 use keeper::{Keeper, Life, Means, Over};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
