@@ -27,6 +27,7 @@ use crate::run::{
     FOR_GATE, KEPT_CAPABILITIES, RunRequest, broken, not_started, start_failed, unix_millis, unplaced,
 };
 use crate::state::State;
+use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
@@ -36,7 +37,6 @@ use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::event::{Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
-use files::GuestFiles;
 use keeper::{Keeper, Life, Means, Over};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
@@ -147,7 +147,9 @@ impl Birth<'_> {
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
-        let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        // Not at the first packet, as in a run: who works on files has a thread of its own here.
+        wall.open();
         let meter = self.meter(&places);
         let mut life = self.life();
         life.files = self.files(instance.as_mut());

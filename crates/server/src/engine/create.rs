@@ -167,7 +167,9 @@ impl Engine {
 
     /// Takes one that waits, if one does.
     async fn claim(&self, plan: &mut Plan<'_>) -> Result<Option<Sandbox>, ApiError> {
-        let Some(key) = self.0.pools.key(&plan.spec) else { return Ok(None) };
+        // Nobody waits for another child of the same moment.
+        let is_child = plan.origin.parent.is_some();
+        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_child) else { return Ok(None) };
         for _ in 0..CLAIMS {
             let Some(birth) = self.0.pools.take(&key, &plan.spec) else { break };
             let claim = Claim {

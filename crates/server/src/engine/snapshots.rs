@@ -79,13 +79,7 @@ impl Engine {
             let cause = format!("snapshot `{shown}` was not found");
             return Err(ApiError::plain(Code::NotFound, "remove the snapshot", cause));
         };
-        let in_use =
-            self.all().iter().any(|live| live.spec().snapshot.as_deref() == Some(kept.folder.as_str()));
         self.0.registry.remove_snapshot(caller.team.clone(), name.to_owned()).await?;
-        if in_use {
-            // What is left is swept at a start that finds nobody on it.
-            return Ok(());
-        }
         let folder = self.0.config.snapshots.join(&kept.folder);
         match tokio::fs::remove_dir_all(&folder).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -135,6 +129,11 @@ impl Engine {
                 .await
                 .map_err(|error| ApiError::plain(Code::Internal, "fork the sandbox", error.to_string()));
             children.push(child.flatten());
+        }
+        // Each child has a copy of its own by now.
+        let owner = Caller { team: snapshot.team, ..caller.clone() };
+        if let Err(error) = self.remove_snapshot(&owner, &snapshot.name).await {
+            crate::log::warn("fork", &error.to_string());
         }
         Ok(children)
     }
