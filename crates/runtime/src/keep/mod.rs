@@ -27,6 +27,7 @@ use crate::run::{
     FOR_GATE, KEPT_CAPABILITIES, RunRequest, broken, not_started, start_failed, unix_millis, unplaced,
 };
 use crate::state::State;
+use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
@@ -36,7 +37,6 @@ use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::event::{Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
-use files::GuestFiles;
 use keeper::{Keeper, Life, Means, Over};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
@@ -148,7 +148,7 @@ impl Birth<'_> {
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
         let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
-        let meter = self.meter(&places);
+        let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
         let means =
@@ -376,15 +376,13 @@ impl Birth<'_> {
         }
     }
 
-    fn meter(&self, places: &Places) -> Meter {
+    fn meter(&self) -> Meter {
         let memory = self.enforcement.of(Clause::Resources).iter();
         let watched =
             memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
-        // Everything that it keeps is on our own disk.
-        let written = match places.disk() {
-            Some(mount) => Written::Image { mount, larger: false },
-            None => Written::Folder(self.folder.clone()),
-        };
+        // Everything that it keeps is in its folder: also the layer's file system, which is a file of as many blocks as
+        // were written.
+        let written = Written::Folder(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
     }
 }

@@ -288,7 +288,8 @@ impl Keeper<'_> {
         self.freeze("pause the sandbox")?;
         self.life.paused = true;
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ok(Said::Paused { frozen_us, reclaimed_bytes: 0 })
+        let reclaimed_bytes = self.instance.live().map_or(0, Live::push_out);
+        Ok(Said::Paused { frozen_us, reclaimed_bytes })
     }
 
     fn resume(&mut self) -> Verdict<Said> {
