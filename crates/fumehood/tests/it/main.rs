@@ -44,6 +44,8 @@ mod real_work;
 #[cfg(test)]
 mod residue;
 #[cfg(test)]
+mod serve;
+#[cfg(test)]
 mod subjects;
 #[cfg(test)]
 #[cfg(feature = "wasm")]
