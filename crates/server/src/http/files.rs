@@ -116,12 +116,7 @@ pub(super) async fn read(
 }
 
 /// Passes on what the keeper reads. A file that ends too early breaks the answer, which has told its length.
-async fn pour(
-    entered: Use,
-    mut conversation: crate::keeper::Conversation,
-    tap: &stream::Tap,
-    length: u64,
-) {
+async fn pour(entered: Use, mut conversation: crate::keeper::Conversation, tap: &stream::Tap, length: u64) {
     let mut left = length;
     loop {
         match conversation.next().await {
@@ -152,7 +147,9 @@ pub(super) async fn write(
     judge(&query.path)?;
     let mode = query.mode.map(|mode| u32::from_str_radix(&mode, 8).ok().filter(|mode| *mode <= 0o7777));
     let mode = mode.map(|mode| {
-        mode.ok_or_else(|| ApiError::plain(Code::BadRequest, "read the query", "`mode` is octal, at most 7777"))
+        mode.ok_or_else(|| {
+            ApiError::plain(Code::BadRequest, "read the query", "`mode` is octal, at most 7777")
+        })
     });
     let ask = Ask::Write { path: query.path, mode: mode.transpose()? };
     let live = engine.find(&caller, &id)?;
