@@ -36,7 +36,7 @@ use fumehood_backend::{Backend, Instance, StartError};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
-use fumehood_model::event::{Event, Living};
+use fumehood_model::event::{Branch, Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
 use keeper::{Keeper, Life, Means, Over};
@@ -68,7 +68,8 @@ pub struct LiveRequest {
 pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &mut dyn FnMut(&Born)) {
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
     let folder = state.sandboxes().join(id.as_str());
-    let mut birth = Birth { backend, state, request, id, folder, enforcement: Enforcement::default() };
+    let mut birth =
+        Birth { backend, state, request, id, folder, enforcement: Enforcement::default(), from: None };
     if let Err(ending) = birth.go(tell) {
         let _ = places::remove_layer(&birth.folder);
         tell(&Born::Failed(failure(&ending)));
@@ -112,6 +113,7 @@ struct Birth<'a> {
     id: TaskId,
     folder: PathBuf,
     enforcement: Enforcement,
+    from: Option<Branch>,
 }
 
 /// What must not be let go of while a sandbox is made.
@@ -135,8 +137,9 @@ impl Birth<'_> {
         let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
         if let Some(name) = &self.request.spec.snapshot {
             let layer = places.layer.as_ref().map(|layer| &layer.meta);
-            snapshot::restore(&self.state.snapshots(), name, &parts, layer)
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
                 .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+            self.from = Some(from);
         }
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
@@ -315,6 +318,7 @@ impl Birth<'_> {
         };
         let living = Event::Living(Living {
             actor: spec.actor.clone(),
+            from: self.from.clone(),
             labels: spec.labels.clone(),
             env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
             snapshot: spec.snapshot.clone(),
