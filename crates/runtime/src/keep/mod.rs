@@ -93,15 +93,12 @@ pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
 }
 
 fn failure(ending: &Ending) -> Failure {
-    match ending {
-        Ending::NotStarted { step, why, remedy } => Failure {
-            code: FailureCode::Internal,
-            message: step.clone(),
-            cause: why.clone(),
-            remediation: remedy.clone(),
-        },
-        other => failures::new(FailureCode::Internal, ("make the sandbox", other.cause().to_owned()), ""),
+    if let Ending::NotStarted { step, why, remedy } = ending {
+        let (message, cause, remediation) = (step.clone(), why.clone(), remedy.clone());
+        return Failure { code: FailureCode::Internal, message, cause, remediation };
     }
+    let remedy = "`fumehood doctor` looks at what this host can hold";
+    failures::new(FailureCode::Internal, ("make the sandbox", ending.cause().to_owned()), remedy)
 }
 
 /// What a birth has come to so far.
@@ -229,6 +226,7 @@ impl Birth<'_> {
     }
 
     /// Writes down what is about to happen, and launches.
+    #[expect(clippy::mem_forget, reason = "the layer is this keeper's until its process ends")]
     fn launch(&mut self, places: Places) -> Result<Standing, Ending> {
         let envelope = &self.request.run.envelope;
         let plan = self.backend.plan(envelope, &places.placement).map_err(|refused| {
@@ -236,7 +234,6 @@ impl Birth<'_> {
         })?;
         if let Some(layer) = &places.layer {
             let lock = layer.lock().map_err(|error| not_started("lock the layer", &chain(&error), ""))?;
-            // It is this keeper's alone, for as long as it lives.
             std::mem::forget(lock);
         }
         plan.adapt(&mut self.request.run.exec);

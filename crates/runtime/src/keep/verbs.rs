@@ -51,9 +51,10 @@ impl Keeper<'_> {
         };
         let is_input = matches!(connection.role, Role::Input(_));
         if let Some(command) = self.commands.get_mut(&to) {
-            match frame.kind {
-                Kind::InputEnd => command.input.end(),
-                _ => command.input.push(&frame.bytes),
+            if frame.kind == Kind::InputEnd {
+                command.input.end();
+            } else {
+                command.input.push(&frame.bytes);
             }
         }
         if is_input
@@ -230,13 +231,15 @@ impl Keeper<'_> {
 
     fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
         self.is_at_work()?;
-        let call = self.instance.dial(port).map_err(|error| match error {
-            fumehood_backend::ExecError::Exhausted => failures::busy(),
-            other => failures::new(
+        let call = self.instance.dial(port).map_err(|error| {
+            if error == fumehood_backend::ExecError::Exhausted {
+                return failures::busy();
+            }
+            failures::new(
                 FailureCode::PortClosed,
-                ("connect to the port", other.to_string()),
+                ("connect to the port", error.to_string()),
                 "name a port from 1 to 65535 that a server inside listens on",
-            ),
+            )
         })?;
         self.set_role(number, Role::Dial(call));
         Ok(None)
