@@ -155,7 +155,9 @@ impl Birth<'_> {
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
-        let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        // Not at the first packet, as in a run: who works on files has a thread of its own here.
+        wall.open();
         let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
