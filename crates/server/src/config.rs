@@ -8,6 +8,10 @@ use std::time::Duration;
 pub struct Config {
     /// The state folder; see the runtime's `state`.
     pub state: PathBuf,
+    /// Where keepers have their sandboxes' folders.
+    pub sandboxes: PathBuf,
+    /// Where keepers have their snapshots.
+    pub snapshots: PathBuf,
     /// The program that has the role `keeper`.
     pub program: PathBuf,
     /// Names under which `PORT-ID.NAME` leads to a port of a sandbox, and that `Host` may have.
@@ -32,6 +36,8 @@ impl Config {
     pub fn new(state: PathBuf, program: PathBuf) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
+            sandboxes: state.join("sandboxes"),
+            snapshots: state.join("snapshots"),
             state,
             program,
             domains: Vec::new(),

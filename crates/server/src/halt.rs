@@ -143,9 +143,8 @@ impl Halts {
 }
 
 /// Sandboxes that have a folder, whoever made them.
-pub(crate) fn folders(state: &Path) -> Vec<(TaskId, Keeper)> {
-    let folder = state.join("sandboxes");
-    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+pub(crate) fn folders(folder: &Path) -> Vec<(TaskId, Keeper)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| TaskId::parse(entry.file_name().to_str()?).ok())
         .map(|id| {

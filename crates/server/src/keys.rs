@@ -5,11 +5,14 @@
 
 use crate::caller::{Caller, Scopes};
 use crate::clock;
+use crate::engine::folder;
 use crate::error::{ApiError, Code};
+use crate::http::{mint, views};
 pub use crate::registry::Key;
 use crate::registry::Registry;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 
 /// What a key begins with: the E2B SDKs of before 2026 send no other.
@@ -114,6 +117,37 @@ impl Keys {
             "`fumehood keys ls` lists them",
         ))
     }
+}
+
+/// Does what a route about keys does, on a state folder that no daemon runs on.
+///
+/// # Errors
+/// As the route; a daemon runs there after all.
+pub fn without_daemon(
+    state: &Path,
+    method: &str,
+    path: &str,
+    body: &serde_json::Value,
+) -> Result<serde_json::Value, ApiError> {
+    let failed = |cause: String| ApiError::plain(Code::Internal, "use the keys", cause);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+    runtime.block_on(async {
+        let keys = Keys::load(Registry::open(&folder(state))?).await?;
+        let answer = match (method, path.strip_prefix("/v1/keys/")) {
+            ("POST", None) => {
+                let body = serde_json::from_value(body.clone())
+                    .map_err(|error| ApiError::plain(Code::BadRequest, "read what was asked", error.to_string()))?;
+                serde_json::to_value(mint(&keys, body).await?)
+            }
+            ("DELETE", Some(name)) => {
+                keys.remove(name).await?;
+                Ok(serde_json::Value::Null)
+            }
+            (_, _) => serde_json::to_value(views(&keys)),
+        };
+        answer.map_err(|error| failed(error.to_string()))
+    })
 }
 
 /// So many random bytes, as hexadecimal digits.

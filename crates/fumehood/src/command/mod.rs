@@ -6,6 +6,7 @@ mod apply;
 mod audit;
 mod choose;
 mod create;
+mod daemon;
 mod diff;
 mod discard;
 mod doctor;
@@ -14,8 +15,10 @@ mod eval;
 mod exec;
 mod fetch;
 mod files;
+mod halt;
 mod image;
 mod keeper;
+mod keys;
 mod logs;
 mod ls;
 mod net;
@@ -24,6 +27,7 @@ mod prove;
 mod run;
 mod run_arguments;
 mod schema;
+mod serve;
 mod snapshot;
 mod stop;
 mod trust;
@@ -65,6 +69,9 @@ const COMMANDS: &[Command] = &[
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
     ("image", "Pull, list and remove images for `run --image`", image::main),
+    ("serve", "Serve sandboxes over HTTP, to many at once", serve::main),
+    ("keys", "Make, list and remove keys of the daemon", keys::main),
+    ("halt", "Cut off and freeze sandboxes at once", halt::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("prove", "Attack the walls of this installation, and say which hold", prove::main),
     ("schema", "Print the JSON Schema of `fumehood.toml`", schema::main),

@@ -26,6 +26,8 @@ mod images;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod living;
+#[cfg(test)]
 mod machine;
 #[cfg(test)]
 mod microvm;
@@ -41,6 +43,8 @@ mod publish;
 mod real_work;
 #[cfg(test)]
 mod residue;
+#[cfg(test)]
+mod serve;
 #[cfg(test)]
 mod subjects;
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl Engine {
         let mut rows: HashMap<TaskId, Row> =
             rows.into_iter().map(|row| (row.sandbox.id.clone(), row)).collect();
         let mut asked = JoinSet::new();
-        for (id, keeper) in folders(&self.0.config.state) {
+        for (id, keeper) in folders(&self.0.config.sandboxes) {
             asked.spawn(async move {
                 let said = tokio::time::timeout(PATIENCE, keeper.call(&Ask::Status)).await;
                 (id, keeper, said)
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     async fn told(&self, id: &TaskId) -> Told {
-        let path = self.0.config.state.join("sandboxes").join(id.as_str()).join("sandbox.json");
+        let path = self.0.config.sandboxes.join(id.as_str()).join("sandbox.json");
         let bytes = tokio::fs::read(path).await.unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }

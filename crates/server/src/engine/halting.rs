@@ -69,13 +69,13 @@ impl Engine {
     fn reached(&self, whom: &Whom) -> Vec<(fumehood_model::id::TaskId, crate::keeper::Keeper)> {
         let known = || self.all().into_iter();
         match whom {
-            Whom::All => folders(&self.config().state),
+            Whom::All => folders(&self.config().sandboxes),
             Whom::Team(team) => known()
                 .filter(|live| live.team() == *team)
                 .map(|live| (live.id().clone(), live.keeper().clone()))
                 .collect(),
             Whom::Sandbox(id) => {
-                folders(&self.config().state).into_iter().filter(|(found, _)| found == id).collect()
+                folders(&self.config().sandboxes).into_iter().filter(|(found, _)| found == id).collect()
             }
         }
     }

@@ -84,7 +84,7 @@ impl Engine {
             // What is left is swept at a start that finds nobody on it.
             return Ok(());
         }
-        let folder = self.0.config.state.join("snapshots").join(&kept.folder);
+        let folder = self.0.config.snapshots.join(&kept.folder);
         match tokio::fs::remove_dir_all(&folder).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(ApiError::plain(Code::Internal, "remove the snapshot's files", error.to_string()))

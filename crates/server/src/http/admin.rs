@@ -7,7 +7,7 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::{ApiError, Code};
 use crate::halt::{Outcome, Whom};
-use crate::keys::NewKey;
+use crate::keys::{Keys, NewKey};
 use crate::quota::Quota;
 use crate::sandbox::State as SandboxState;
 use axum::Json;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A key that is to be.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct KeyBody {
+pub(crate) struct KeyBody {
     name: String,
     team: Option<String>,
     /// `read`, `write` and `exec` if absent.
@@ -34,7 +34,7 @@ pub(super) struct KeyBody {
 
 /// A key, as a list shows it.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct KeyView {
+pub(crate) struct KeyView {
     name: String,
     team: String,
     scopes: Vec<String>,
@@ -60,25 +60,34 @@ pub(super) async fn new_key(
     State(engine): State<Engine>,
     Words(body): Words<KeyBody>,
 ) -> Result<(StatusCode, Json<KeyView>), ApiError> {
+    Ok((StatusCode::CREATED, Json(mint(engine.keys(), body).await?)))
+}
+
+/// Mints a key, with the daemon or without.
+pub(crate) async fn mint(keys: &Keys, body: KeyBody) -> Result<KeyView, ApiError> {
     let scopes = body.scopes.map_or(Scopes::USUAL, Scopes::from_iter);
     let now_ms = clock::now_ms();
     let expires_ms = body.ttl_seconds.map(|ttl| now_ms.saturating_add(ttl.saturating_mul(1000)));
     let team = body.team.unwrap_or_else(|| crate::caller::LOCAL_TEAM.to_owned());
     let new = NewKey { name: body.name, team, scopes, expires_ms };
-    let key = engine.keys().mint(new.clone()).await?;
-    let view = KeyView {
+    let key = keys.mint(new.clone()).await?;
+    Ok(KeyView {
         name: new.name,
         team: new.team,
         scopes: words(scopes),
         created_ms: now_ms,
         expires_ms,
         key: Some(key),
-    };
-    Ok((StatusCode::CREATED, Json(view)))
+    })
 }
 
 pub(super) async fn keys(State(engine): State<Engine>) -> Json<Vec<KeyView>> {
-    let views = engine.keys().list().into_iter().map(|key| KeyView {
+    Json(views(engine.keys()))
+}
+
+/// Every key, without the key.
+pub(crate) fn views(keys: &Keys) -> Vec<KeyView> {
+    let views = keys.list().into_iter().map(|key| KeyView {
         name: key.name,
         team: key.team,
         scopes: words(key.scopes),
@@ -86,7 +95,7 @@ pub(super) async fn keys(State(engine): State<Engine>) -> Json<Vec<KeyView>> {
         expires_ms: key.expires_ms,
         key: None,
     });
-    Json(views.collect())
+    views.collect()
 }
 
 pub(super) async fn remove_key(

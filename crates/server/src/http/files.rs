@@ -35,7 +35,7 @@ pub(super) struct WriteQuery {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
+pub(super) struct FolderQuery {
     path: String,
     #[serde(default = "one")]
     depth: u32,
@@ -203,7 +203,7 @@ pub(super) async fn list(
     State(engine): State<Engine>,
     caller: Caller,
     Path(id): Path<String>,
-    Asked(ListQuery { path, depth }): Asked<ListQuery>,
+    Asked(FolderQuery { path, depth }): Asked<FolderQuery>,
 ) -> Result<Json<Entries>, ApiError> {
     judge(&path)?;
     let live = engine.find(&caller, &id)?;

@@ -13,6 +13,7 @@ pub mod ports;
 mod sandboxes;
 mod table;
 
+pub(crate) use admin::{mint, views};
 pub use ask::{Asked, Words};
 
 use crate::caller::Scope;
@@ -31,6 +32,10 @@ pub fn router(engine: Engine) -> Router {
     let mut own = Router::new();
     for route in table::routes() {
         let handler = match route.scope {
+            // A route that takes any method has none of its own to put the layer on.
+            Some(scope) if route.method == "any" => {
+                route.handler.layer(from_fn_with_state((engine.clone(), scope), admit))
+            }
             Some(scope) => route.handler.route_layer(from_fn_with_state((engine.clone(), scope), admit)),
             None => route.handler,
         };

@@ -269,7 +269,7 @@ fn of_files() -> Vec<Route> {
             .query::<files::At>()
             .says(200, Said::Object),
         Route::new("get", "/v1/sandboxes/{id}/files/list", read, "List a folder", get(files::list))
-            .query::<files::ListQuery>()
+            .query::<files::FolderQuery>()
             .answer::<files::Entries>(200),
         Route::new(
             "post",
