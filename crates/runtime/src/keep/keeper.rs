@@ -49,6 +49,9 @@ const MOST_OPEN: usize = 256;
 /// What a caller may send to a port before it is connected.
 const MOST_EARLY_BYTES: usize = 64 << 10;
 
+/// Whatever is further away is looked at again then: no clock is asked for a time that it does not have.
+const LONGEST_WAIT_MS: u64 = 24 * 3600 * 1000;
+
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
@@ -290,8 +293,11 @@ impl<'a> Keeper<'a> {
 
     fn alarm(&self) -> Option<Duration> {
         let now = Instant::now();
-        let expires =
-            self.life.spec.expires_ms.map(|at| now + Duration::from_millis(at.saturating_sub(unix_millis())));
+        let expires = self
+            .life
+            .spec
+            .expires_ms
+            .map(|at| now + Duration::from_millis(at.saturating_sub(unix_millis()).min(LONGEST_WAIT_MS)));
         let commands =
             self.commands.values().filter(|_| self.life.frozen.is_none()).filter_map(Command::alarm).min();
         let new = self.connections.values().filter(|one| matches!(one.role, Role::New));

@@ -277,6 +277,8 @@ impl Birth<'_> {
         process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE].concat())
             .map_err(|error| broken("give up privileges", &error))?;
         process::set_dumpable(false);
+        // Callers and commands come in numbers.
+        fumehood_sys::confine::raise_open_files();
         Ok((signals, listener, reaper))
     }
 
