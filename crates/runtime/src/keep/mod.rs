@@ -14,6 +14,8 @@ mod folder;
 mod keeper;
 mod relay;
 mod ring;
+pub mod snapshot;
+mod tree;
 mod verbs;
 
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
@@ -34,7 +36,7 @@ use fumehood_backend::{Backend, Instance, StartError};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
-use fumehood_model::event::{Event, Living};
+use fumehood_model::event::{Branch, Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
 use keeper::{Keeper, Life, Means, Over};
@@ -66,7 +68,8 @@ pub struct LiveRequest {
 pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &mut dyn FnMut(&Born)) {
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
     let folder = state.sandboxes().join(id.as_str());
-    let mut birth = Birth { backend, state, request, id, folder, enforcement: Enforcement::default() };
+    let mut birth =
+        Birth { backend, state, request, id, folder, enforcement: Enforcement::default(), from: None };
     if let Err(ending) = birth.go(tell) {
         let _ = places::remove_layer(&birth.folder);
         tell(&Born::Failed(failure(&ending)));
@@ -90,15 +93,12 @@ pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
 }
 
 fn failure(ending: &Ending) -> Failure {
-    match ending {
-        Ending::NotStarted { step, why, remedy } => Failure {
-            code: FailureCode::Internal,
-            message: step.clone(),
-            cause: why.clone(),
-            remediation: remedy.clone(),
-        },
-        other => failures::new(FailureCode::Internal, ("make the sandbox", other.cause().to_owned()), ""),
+    if let Ending::NotStarted { step, why, remedy } = ending {
+        let (message, cause, remediation) = (step.clone(), why.clone(), remedy.clone());
+        return Failure { code: FailureCode::Internal, message, cause, remediation };
     }
+    let remedy = "`fumehood doctor` looks at what this host can hold";
+    failures::new(FailureCode::Internal, ("make the sandbox", ending.cause().to_owned()), remedy)
 }
 
 /// What a birth has come to so far.
@@ -110,6 +110,7 @@ struct Birth<'a> {
     id: TaskId,
     folder: PathBuf,
     enforcement: Enforcement,
+    from: Option<Branch>,
 }
 
 /// What must not be let go of while a sandbox is made.
@@ -130,6 +131,13 @@ impl Birth<'_> {
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
+        let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
+        if let Some(name) = &self.request.spec.snapshot {
+            let layer = places.layer.as_ref().map(|layer| &layer.meta);
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
+                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+            self.from = Some(from);
+        }
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
@@ -150,9 +158,11 @@ impl Birth<'_> {
         let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
         // Not at the first packet, as in a run: who works on files has a thread of its own here.
         wall.open();
-        let meter = self.meter(&places);
+        let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
+        life.parts = parts;
+        life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
         let means =
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
@@ -218,6 +228,7 @@ impl Birth<'_> {
     }
 
     /// Writes down what is about to happen, and launches.
+    #[expect(clippy::mem_forget, reason = "the layer is this keeper's until its process ends")]
     fn launch(&mut self, places: Places) -> Result<Standing, Ending> {
         let envelope = &self.request.run.envelope;
         let plan = self.backend.plan(envelope, &places.placement).map_err(|refused| {
@@ -225,7 +236,6 @@ impl Birth<'_> {
         })?;
         if let Some(layer) = &places.layer {
             let lock = layer.lock().map_err(|error| not_started("lock the layer", &chain(&error), ""))?;
-            // It is this keeper's alone, for as long as it lives.
             std::mem::forget(lock);
         }
         plan.adapt(&mut self.request.run.exec);
@@ -267,6 +277,8 @@ impl Birth<'_> {
         process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE].concat())
             .map_err(|error| broken("give up privileges", &error))?;
         process::set_dumpable(false);
+        // Callers and commands come in numbers.
+        fumehood_sys::confine::raise_open_files();
         Ok((signals, listener, reaper))
     }
 
@@ -307,6 +319,7 @@ impl Birth<'_> {
         };
         let living = Event::Living(Living {
             actor: spec.actor.clone(),
+            from: self.from.clone(),
             labels: spec.labels.clone(),
             env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
             snapshot: spec.snapshot.clone(),
@@ -375,18 +388,19 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
+            parts: Vec::new(),
+            layer: None,
+            snapshots: self.state.snapshots(),
         }
     }
 
-    fn meter(&self, places: &Places) -> Meter {
+    fn meter(&self) -> Meter {
         let memory = self.enforcement.of(Clause::Resources).iter();
         let watched =
             memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
-        // Everything that it keeps is on our own disk.
-        let written = match places.disk() {
-            Some(mount) => Written::Image { mount, larger: false },
-            None => Written::Folder(self.folder.clone()),
-        };
+        // Everything that it keeps is in its folder: also the layer's file system, which is a file of as many blocks as
+        // were written.
+        let written = Written::Folder(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
     }
 }
