@@ -30,7 +30,8 @@ const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 80;
 /// A reasoned `expect(clippy::too_many_lines)` may go to this.
 const REASONED_LINES: usize = 120;
-const LOCKED_PACKAGES: usize = 350;
+/// The daemon is a tenth of them: an HTTP server and a database that others keep well (ADR 0140).
+const LOCKED_PACKAGES: usize = 380;
 const EMPTY_NAMES: &[&str] = &["core", "common", "util", "utils", "helper", "helpers", "manager"];
 /// Crates whose public items all carry documentation.
 const DOCUMENTED: &[&str] =

@@ -11,6 +11,7 @@ mod failures;
 mod file_verbs;
 pub mod files;
 mod folder;
+mod happenings;
 mod keeper;
 mod relay;
 mod ring;
@@ -131,13 +132,7 @@ impl Birth<'_> {
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
-        let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
-        if let Some(name) = &self.request.spec.snapshot {
-            let layer = places.layer.as_ref().map(|layer| &layer.meta);
-            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
-                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
-            self.from = Some(from);
-        }
+        let parts = self.furnish(&places)?;
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
@@ -208,6 +203,18 @@ impl Birth<'_> {
             let _ = places::remove_layer(&self.state.scratch().join(self.id.as_str()));
         }
         Ok(())
+    }
+
+    /// The folders whose files are the sandbox's own, with what they begin with.
+    fn furnish(&mut self, places: &Places) -> Result<Vec<snapshot::Part>, Ending> {
+        let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
+        if let Some(name) = &self.request.spec.snapshot {
+            let layer = places.layer.as_ref().map(|layer| &layer.meta);
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
+                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+            self.from = Some(from);
+        }
+        Ok(parts)
     }
 
     /// What a living sandbox has no use for is refused, not left undone.
