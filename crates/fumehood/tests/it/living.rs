@@ -383,6 +383,8 @@ fn its_time_ends_it(lab: &Lab) {
     let done = follow(&mut connection);
     assert!(matches!(done.ending(), Ending::Killed { signal: 9, .. }), "{done:?}");
     assert!(lab::poll(lab::DEADLINE, || !one.folder().exists()));
+    let verified = one.fumehood(&["audit", "verify"], b"");
+    assert_eq!(verified.code(), 0, "{}", verified.told());
 }
 
 fn what_can_not_be_is_told_and_leaves_nothing(lab: &Lab) {
