@@ -27,14 +27,14 @@ both_callers! {
 }
 
 /// A sandbox of one test.
-struct Living<'l> {
+pub(crate) struct Living<'l> {
     lab: &'l Lab,
-    id: String,
+    pub(crate) id: String,
 }
 
 /// What came of one command.
 #[derive(Debug, Default)]
-struct Done {
+pub(crate) struct Done {
     output: Vec<u8>,
     error: Vec<u8>,
     last: Option<Said>,
@@ -43,33 +43,33 @@ struct Done {
 // === impl Living ===
 
 impl<'l> Living<'l> {
-    fn new(lab: &'l Lab, flags: &[&str]) -> Self {
+    pub(crate) fn new(lab: &'l Lab, flags: &[&str]) -> Self {
         let ran = create(lab, flags);
         assert_eq!(ran.code(), 0, "{}", ran.told());
         Self { lab, id: ran.out().trim().to_owned() }
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.lab.state().join("sandboxes").join(&self.id)
     }
 
-    fn ask(&self, ask: &Ask) -> Connection {
+    pub(crate) fn ask(&self, ask: &Ask) -> Connection {
         Connection::ask(&self.folder().join("keeper.sock"), ask).unwrap()
     }
 
-    fn call(&self, ask: &Ask) -> Said {
+    pub(crate) fn call(&self, ask: &Ask) -> Said {
         match self.ask(ask).next().unwrap() {
             Some(Frame::Said(said)) => said,
             other => panic!("{other:?}"),
         }
     }
 
-    fn exec(&self, argv: &[&str]) -> Done {
+    pub(crate) fn exec(&self, argv: &[&str]) -> Done {
         follow(&mut self.ask(&Ask::Exec(exec(argv))))
     }
 
     /// Starts one, and gives its number and the connection.
-    fn start(&self, exec: Exec) -> (u32, Connection) {
+    pub(crate) fn start(&self, exec: Exec) -> (u32, Connection) {
         let mut connection = self.ask(&Ask::Exec(exec));
         match connection.next().unwrap() {
             Some(Frame::Said(Said::Started { exec, .. })) => (exec, connection),
@@ -77,7 +77,7 @@ impl<'l> Living<'l> {
         }
     }
 
-    fn fumehood(&self, words: &[&str], input: &[u8]) -> Ran {
+    pub(crate) fn fumehood(&self, words: &[&str], input: &[u8]) -> Ran {
         let mut command = self.lab.fumehood();
         command.args(words);
         finish(command, input)
@@ -89,7 +89,7 @@ impl<'l> Living<'l> {
         i32::try_from(sandbox.keeper_pid).unwrap()
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let ran = self.fumehood(&["stop", &self.id], b"");
         assert_eq!(ran.code(), 0, "{}", ran.told());
         assert!(!self.folder().exists());
@@ -107,7 +107,7 @@ impl Drop for Living<'_> {
 // === impl Done ===
 
 impl Done {
-    fn out(&self) -> String {
+    pub(crate) fn out(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 
@@ -139,7 +139,7 @@ fn exec(argv: &[&str]) -> Exec {
     Exec { argv: argv.iter().map(|word| (*word).to_owned()).collect(), ..Exec::default() }
 }
 
-fn shell(script: &str) -> Exec {
+pub(crate) fn shell(script: &str) -> Exec {
     exec(&["sh", "-c", script])
 }
 

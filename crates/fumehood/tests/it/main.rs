@@ -27,6 +27,7 @@ mod images;
 mod lab;
 #[cfg(test)]
 mod living;
+mod living_files;
 #[cfg(test)]
 mod machine;
 #[cfg(test)]

@@ -51,6 +51,23 @@ impl DirHandle {
         self.hold(&leaf(name)?, libc::O_NOFOLLOW, RESOLVE_ONE)
     }
 
+    /// Fails with `ResourceBusy` where something is mounted on what stands under `name`. The kernel itself looks at
+    /// the mounts of its caller's own namespace alone: from another one it would take the mount away, and then do
+    /// what was asked.
+    ///
+    /// # Errors
+    /// As said, and the kernel's own. Nothing standing there is no error.
+    pub fn refuse_mount(&self, name: &OsStr) -> io::Result<()> {
+        let resolve = RESOLVE_ONE | libc::RESOLVE_NO_XDEV;
+        match self.hold(&leaf(name)?, libc::O_NOFOLLOW, resolve) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                Err(io::Error::from(io::ErrorKind::ResourceBusy))
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     fn hold(&self, text: &CString, flags: libc::c_int, resolve: u64) -> io::Result<Held> {
         let flags = flag_bits(libc::O_PATH | libc::O_CLOEXEC | flags);
         let how = OpenHow { flags, mode: 0, resolve };

@@ -47,6 +47,8 @@ impl GuestFiles {
             return Err(fault(io::Error::from(io::ErrorKind::NotFound)));
         }
         let target = self.place(to, true).map_err(|error| failed("move to", to, &error))?;
+        source.parent.refuse_mount(&source.name).map_err(fault)?;
+        target.parent.refuse_mount(&target.name).map_err(|error| failed("move to", to, &error))?;
         match source.parent.rename(&source.name, &target.parent, &target.name, RenameMode::Replace) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => carry(&source, &target),
             moved => moved.map_err(fault),
@@ -73,7 +75,9 @@ impl GuestFiles {
 pub(super) fn carry(source: &Place, target: &Place) -> Result<(), Failure> {
     let temp = free_name(|name| copy_tree((&source.parent, &source.name), (&target.parent, name), 0));
     let ((), temp) = temp.map_err(|error| uncarried(source, &error))?;
-    let put = target.parent.rename(&temp, &target.parent, &target.name, RenameMode::Replace);
+    let put = target.parent.refuse_mount(&target.name);
+    let put =
+        put.and_then(|()| target.parent.rename(&temp, &target.parent, &target.name, RenameMode::Replace));
     if let Err(error) = put {
         let _ = remove(&target.parent, &temp, 0);
         return Err(failed("move to", &target.path, &error));
@@ -146,6 +150,7 @@ fn remove(parent: &DirHandle, name: &OsStr, level: u32) -> io::Result<()> {
         return Err(too_deep());
     }
     let stat = parent.stat_at(name)?;
+    parent.refuse_mount(name)?;
     if stat.kind != Kind::Dir {
         return parent.remove_file(name);
     }

@@ -144,6 +144,7 @@ impl Upload {
         }
         let Some(temp) = &self.temp else { return Ok(()) };
         let Place { parent, name, .. } = &self.place;
+        parent.refuse_mount(name)?;
         parent.rename(temp, parent, name, RenameMode::Replace)?;
         self.temp = None;
         Ok(())
