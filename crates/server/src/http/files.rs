@@ -116,7 +116,7 @@ pub(super) async fn read(
 }
 
 /// Passes on what the keeper reads. A file that ends too early breaks the answer, which has told its length.
-async fn pour(
+pub(crate) async fn pour(
     entered: Use,
     mut conversation: crate::keeper::Conversation,
     tap: &stream::Tap,

@@ -6,7 +6,7 @@
 mod admin;
 mod ask;
 mod execs;
-mod files;
+pub(crate) mod files;
 mod guard;
 mod openapi;
 pub mod ports;
@@ -48,7 +48,7 @@ pub fn router(engine: Engine) -> Router {
             ApiError::plain(Code::NoMethod, "call the route", "it does not take this method")
         })
         .layer(from_fn_with_state(engine.clone(), ports::by_name))
-        .layer(from_fn_with_state(engine.clone(), e2b::by_sandbox))
+        .layer(from_fn_with_state(e2b::Door::new(&engine), e2b::by_sandbox))
         .layer(from_fn_with_state(engine.clone(), guard::names))
         .with_state(engine)
 }
