@@ -123,10 +123,17 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 event = Cow::Owned(Event::Stopped { why: short(why), keeps_files: *keeps_files });
             }
         }
+        Event::FileAsked { verb, path, to } => {
+            if too_long(path) || to.as_deref().is_some_and(too_long) {
+                let to = to.as_deref().map(short);
+                event = Cow::Owned(Event::FileAsked { verb: verb.clone(), path: short(path), to });
+            }
+        }
         Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::Snapshot { .. }
         | Event::Expires { .. } => {}
         // A level and a wall are words of ours.
         Event::LayerDiscarded {} | Event::ProveStarted { .. } | Event::Closed {} => {}
@@ -167,6 +174,8 @@ fn shorter(mut event: Event) -> Event {
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::FileAsked { .. }
+        | Event::Snapshot { .. }
         | Event::Expires { .. }
         | Event::Stopped { .. }
         | Event::FetchStarted(_)

@@ -274,6 +274,7 @@ fn greet(from: OwnedFd, to: OwnedFd, machine: Sandbox) -> Result<GuestInstance<S
 /// Who the child is, before it changes who it is.
 fn enter(program: &mut Program, cgroup: Option<&Cgroup>, root: &Beside) -> Result<(), SpawnError> {
     program.push("tie the sandbox to its keeper", Op::DieWithParent);
+    program.push("take an ordinary priority", Op::OrdinaryPriority);
     program.push("clear the file mode mask", Op::ClearUmask);
     for join in cgroup.iter().flat_map(|cgroup| &cgroup.joins) {
         let join = join.try_clone().map_err(SpawnError::Clone)?;

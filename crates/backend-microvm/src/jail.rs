@@ -142,6 +142,7 @@ pub(crate) enum BuildError {
 
 fn enter(program: &mut Program, identity: &Identity, joins: &[OwnedFd]) -> io::Result<()> {
     program.push("tie the machine to its keeper", Op::DieWithParent);
+    program.push("take an ordinary priority", Op::OrdinaryPriority);
     program.push("clear the file mode mask", Op::ClearUmask);
     if !identity.own {
         let uid = (identity.inside.0, identity.kernel.0);

@@ -307,6 +307,7 @@ fn enter(
         // Without a PID namespace the first process must outlive its keeper for a moment, to end all others.
         program.push("tie the sandbox to its keeper", Op::DieWithParent);
     }
+    program.push("take an ordinary priority", Op::OrdinaryPriority);
     program.push("clear the file mode mask", Op::ClearUmask);
     if shape.has_root() && !identity.own {
         let pair = |inside, outside| (inside, outside);

@@ -27,6 +27,7 @@ mod paths;
 mod prepare;
 mod refusal;
 mod remedies;
+mod sandboxes;
 mod scope;
 mod screen;
 mod spec;

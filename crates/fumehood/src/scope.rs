@@ -15,7 +15,7 @@ const ASKED: &str = "FUMEHOOD_SCOPE";
 
 /// Starts this program again in a scope of its own, if that is possible and would help. Returns where it is
 /// not, and then nothing has happened.
-pub(crate) fn enter(words: &[OsString]) {
+pub(crate) fn enter(name: &str, words: &[OsString]) {
     let asked = std::env::var_os(ASKED).is_some();
     if asked || fumehood_sys::host::euid() == 0 || !manager_answers() {
         return;
@@ -26,13 +26,13 @@ pub(crate) fn enter(words: &[OsString]) {
     let Some(starter) = starter() else { return };
     let Ok(program) = std::env::current_exe() else { return };
     // Only returns when it could not be started; then the limits are watched, and said to be.
-    let _ = command(&starter, &program, words).exec();
+    let _ = command(&starter, &program, name, words).exec();
 }
 
-fn command(starter: &Path, program: &Path, words: &[OsString]) -> Command {
+fn command(starter: &Path, program: &Path, name: &str, words: &[OsString]) -> Command {
     let mut command = Command::new(starter);
     command.args(["--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--"]);
-    command.arg(program).arg("run").args(words).env(ASKED, "entered");
+    command.arg(program).arg(name).args(words).env(ASKED, "entered");
     command
 }
 
@@ -55,7 +55,7 @@ mod tests {
     fn the_words_are_passed_on_after_a_mark_and_the_scope_is_entered_once() {
         let words =
             [OsString::from("--mem"), OsString::from("1G"), OsString::from("--"), OsString::from("true")];
-        let command = command(Path::new("/usr/bin/systemd-run"), Path::new("/opt/fumehood"), &words);
+        let command = command(Path::new("/usr/bin/systemd-run"), Path::new("/opt/fumehood"), "run", &words);
         let said: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         let mark = said.iter().position(|word| word == "--").unwrap();
         assert_eq!(said[mark + 1..], ["/opt/fumehood", "run", "--mem", "1G", "--", "true"]);

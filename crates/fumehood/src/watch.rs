@@ -83,6 +83,8 @@ impl Watch {
             | Event::Resumed {}
             | Event::Halted {}
             | Event::Released {}
+            | Event::FileAsked { .. }
+            | Event::Snapshot { .. }
             | Event::Expires { .. }
             | Event::Stopped { .. }
             | Event::FetchStarted(_)

@@ -4,7 +4,7 @@ use crate::frame::{Flaw, HEADER_BYTES, Header, Kind, MOST_BYTES};
 use crate::wire::{Ask, Failure, Said};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -123,9 +123,22 @@ impl Connection {
         }
     }
 
+    /// Readable when [`Connection::next`] has something to read.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
     /// The stream itself, for what is no longer framed.
     #[must_use]
     pub fn into_stream(self) -> UnixStream {
         self.stream
+    }
+}
+
+impl From<UnixStream> for Connection {
+    /// A connection that has been made, and on which somebody has asked.
+    fn from(stream: UnixStream) -> Self {
+        Self { stream }
     }
 }

@@ -69,6 +69,18 @@ pub enum Event {
     Halted {},
     #[serde(rename = "sandbox.released")]
     Released {},
+    /// A caller is about to read or change a file of a living sandbox from outside: `read`, `write`, `make_dir`,
+    /// `remove`, or `move` with where `to`.
+    #[serde(rename = "file.asked")]
+    FileAsked {
+        verb: String,
+        path: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+    },
+    /// The files of a living sandbox are about to be kept under this name.
+    #[serde(rename = "sandbox.snapshot")]
+    Snapshot { name: String },
     /// A living sandbox got another time of its end, in milliseconds since 1970; `None`: none.
     #[serde(rename = "sandbox.expires")]
     Expires { at_ms: Option<u64> },
@@ -229,6 +241,8 @@ impl Event {
             Self::Resumed {} => "sandbox.resumed",
             Self::Halted {} => "sandbox.halted",
             Self::Released {} => "sandbox.released",
+            Self::FileAsked { .. } => "file.asked",
+            Self::Snapshot { .. } => "sandbox.snapshot",
             Self::Expires { .. } => "sandbox.expires",
             Self::Stopped { .. } => "sandbox.stopped",
             Self::FetchStarted(_) => "fetch.started",
@@ -262,6 +276,8 @@ impl Event {
             | Self::Resumed {}
             | Self::Halted {}
             | Self::Released {}
+            | Self::FileAsked { .. }
+            | Self::Snapshot { .. }
             | Self::Expires { .. }
             | Self::Stopped { .. }
             | Self::FetchStarted(_)

@@ -19,6 +19,7 @@ use fumehood_model::id::TaskId;
 use fumehood_model::report::Usage;
 use fumehood_sys::dirfd::DirHandle;
 use fumehood_sys::process::{self, Forked};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -120,22 +121,40 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
 
 /// Ends the record of a run whose keeper did not.
 fn write_lost(estate: &Estate<'_>) -> Result<(), RecordError> {
-    let ended = fumehood_audit::read(&estate.records, estate.id)
-        .is_ok_and(|transcript| transcript.lines.last().and_then(Line::known) == Some(Event::Closed {}));
-    if ended {
+    let read = fumehood_audit::read(&estate.records, estate.id);
+    let events: Vec<_> =
+        read.map(|read| read.lines.iter().filter_map(Line::known).collect()).unwrap_or_default();
+    if events.last() == Some(&Event::Closed {}) {
         return Ok(());
     }
     let at = unix_millis();
     let mut log = TaskLog::reopen(&estate.records, estate.id, at)?;
-    let lost = Event::ExecEnded {
-        ending: Ending::Lost,
-        hits: Vec::new(),
-        usage: Usage::default(),
-        changes: None,
-        collected: None,
-        exec: None,
-    };
-    log.append(at, &lost)?;
+    let mut open: BTreeSet<Option<u32>> = BTreeSet::new();
+    for event in &events {
+        match event {
+            Event::ExecStarted { exec, .. } => drop(open.insert(*exec)),
+            Event::ExecEnded { exec, .. } => drop(open.remove(exec)),
+            _ => {}
+        }
+    }
+    if estate.living.is_none() {
+        // Also one that had not come to its command.
+        open.insert(None);
+    }
+    for exec in open {
+        let lost = Event::ExecEnded {
+            ending: Ending::Lost,
+            hits: Vec::new(),
+            usage: Usage::default(),
+            changes: None,
+            collected: None,
+            exec,
+        };
+        log.append(at, &lost)?;
+    }
+    if estate.living.is_some() {
+        log.append(at, &Event::Stopped { why: "its keeper died".to_owned(), keeps_files: false })?;
+    }
     log.close(at)
 }
 
@@ -174,24 +193,24 @@ fn sweep(estate: &Estate<'_>) {
             let _ = crate::places::remove_layer(&folder.path());
         }
     }
-    sweep_living(estate);
+    sweep_living(estate.backend, &estate.records, &estate.sandboxes);
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
 }
 
 /// Removes living sandboxes whose keeper and reaper both died, and that nobody wanted to keep.
-fn sweep_living(estate: &Estate<'_>) {
-    for folder in std::fs::read_dir(&estate.sandboxes).into_iter().flatten().flatten() {
+pub(crate) fn sweep_living(backend: &dyn Backend, records: &Path, sandboxes: &Path) {
+    for folder in std::fs::read_dir(sandboxes).into_iter().flatten().flatten() {
         let name = folder.file_name();
         let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
         if folder.path().join(crate::keep::KEPT).exists() {
             continue;
         }
-        let free = match File::open(estate.records.join(format!("{id}.jsonl"))) {
+        let free = match File::open(records.join(format!("{id}.jsonl"))) {
             Ok(record) => record.try_lock().is_ok(),
             Err(error) => error.kind() == io::ErrorKind::NotFound && is_old(&folder),
         };
         if free {
-            let _ = estate.backend.reap(&id);
+            let _ = backend.reap(&id);
             let _ = crate::places::remove_layer(&folder.path());
         }
     }

@@ -9,13 +9,16 @@
 //! `/`, so that no call but [`DirHandle::open`] and [`DirHandle::open_no_link`] looks up more than was said.
 
 mod copy;
+mod inside;
 mod listing;
 mod ops;
 mod stat;
 
 pub use copy::{CopyError, copy};
+pub use inside::{Held, LastLink};
 pub use listing::{Entry, Listing};
 pub use ops::{DirLock, RenameMode};
+use stat::statx;
 pub use stat::{Kind, Stat, Time};
 
 use std::ffi::{CString, OsStr};

@@ -75,6 +75,8 @@ pub(crate) fn all() -> Vec<Event> {
         Event::Resumed {},
         Event::Halted {},
         Event::Released {},
+        Event::FileAsked { verb: "move".into(), path: "/a".into(), to: Some("/b".into()) },
+        Event::Snapshot { name: "before".into() },
         Event::Expires { at_ms: Some(1) },
         Event::Stopped { why: "asked".into(), keeps_files: false },
         ended(),

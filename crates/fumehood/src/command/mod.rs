@@ -5,17 +5,22 @@
 mod apply;
 mod audit;
 mod choose;
+mod create;
 mod daemon;
 mod diff;
 mod discard;
 mod doctor;
 #[cfg(feature = "wasm")]
 mod eval;
+mod exec;
 mod fetch;
+mod files;
 mod halt;
 mod image;
 mod keeper;
 mod keys;
+mod logs;
+mod ls;
 mod net;
 mod network_arguments;
 mod prove;
@@ -23,6 +28,7 @@ mod run;
 mod run_arguments;
 mod schema;
 mod serve;
+mod stop;
 mod trust;
 
 pub(crate) use image::Failure;
@@ -41,6 +47,15 @@ const COMMANDS: &[Command] = &[
     ("run", "Run a command in a sandbox", run::main),
     #[cfg(feature = "wasm")]
     ("eval", "Run a small script on an interpreter without any system", eval::main),
+    ("create", "Make a sandbox that lives on between commands", create::main),
+    ("exec", "Run a command in a living sandbox", exec::main),
+    ("ls", "List living sandboxes, or the commands of one", ls::main),
+    ("logs", "Show the output of a command of a living sandbox", logs::main),
+    ("files", "Read, write and list the files of a living sandbox", files::main),
+    ("pause", "Stop every process of a living sandbox where it is", stop::pause),
+    ("resume", "Let a paused sandbox go on", stop::resume),
+    ("stop", "End a living sandbox", stop::main),
+    ("rm", "End a sandbox, and remove files of it that were kept", stop::remove),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
     ("discard", "Throw the changes of a run away", discard::main),

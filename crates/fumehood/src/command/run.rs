@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     process::keep_freed_memory();
-    scope::enter(&words);
+    scope::enter("run", &words);
     let early = Early::start(&words);
     let json = json_is_asked(&words);
     let outcome = match usage::parse::<RunArguments>("run", words) {

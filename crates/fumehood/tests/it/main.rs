@@ -30,6 +30,8 @@ mod machine;
 #[cfg(test)]
 mod microvm;
 #[cfg(test)]
+mod priority;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod prove;
@@ -39,6 +41,8 @@ mod publish;
 mod real_work;
 #[cfg(test)]
 mod residue;
+#[cfg(test)]
+mod serve;
 #[cfg(test)]
 mod subjects;
 #[cfg(test)]

@@ -4,12 +4,12 @@ use super::clauses::{Syscalls, WorkspaceMode};
 use super::wire;
 use crate::level::{Blast, Level, Trust};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// An envelope as a `fumehood.toml` says it. Every clause and every field may be left out; what is
 /// left out is denied, or has the default that the reference states.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 #[schemars(title = "Fumehood envelope")]
 pub struct EnvelopeSpec {
@@ -28,7 +28,7 @@ pub struct EnvelopeSpec {
 }
 
 /// Files: what may be seen and where writes go.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct FilesystemSpec {
     /// An unpacked root directory to use in place of the host's system folders.
@@ -50,7 +50,7 @@ pub struct FilesystemSpec {
 }
 
 /// Where the sandbox may send. What no rule allows is denied, and without a rule there is no route.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct NetworkSpec {
     /// How far it reaches: `none`, `dns` (public names resolve, nothing connects), `allow` (what the
@@ -78,11 +78,11 @@ pub struct NetworkSpec {
 }
 
 /// Who it is inside.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct PrivilegeSpec {
     /// The uid seen inside; never 0 (1000).
-    #[serde(deserialize_with = "wire::count")]
+    #[serde(deserialize_with = "wire::count", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::count_schema")]
     pub user: Option<u32>,
     /// `default` or `debug`.
@@ -90,7 +90,7 @@ pub struct PrivilegeSpec {
 }
 
 /// Which variables enter, and which secrets the rules may use.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct CredentialsSpec {
     /// Host variables to copy, by name.
@@ -104,45 +104,45 @@ pub struct CredentialsSpec {
 
 /// Ceilings, all finite. Sizes are `512MiB`, `1.5G` or bytes (`K`, `M`, `G`, `T` count in 1024s and
 /// `KB`, `MB`, `GB`, `TB` in 1000s); times are `500ms`, `90s`, `5m`, `1h`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct ResourcesSpec {
     /// Memory, as a size (4 GiB, or half of the host's where that is less).
-    #[serde(deserialize_with = "wire::amount")]
+    #[serde(deserialize_with = "wire::amount", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::amount_schema")]
     pub memory: Option<String>,
     /// Processors, as a number such as `1.5` (all of the host's).
-    #[serde(deserialize_with = "wire::amount")]
+    #[serde(deserialize_with = "wire::amount", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::amount_schema")]
     pub cpus: Option<String>,
     /// Processes and threads of the command, at most 65536 (512).
-    #[serde(deserialize_with = "wire::count")]
+    #[serde(deserialize_with = "wire::count", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::count_schema")]
     pub processes: Option<u32>,
     /// What may be written to disk and scratch, as a size (10 GiB).
-    #[serde(deserialize_with = "wire::amount")]
+    #[serde(deserialize_with = "wire::amount", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::amount_schema")]
     pub disk: Option<String>,
     /// The largest single file, as a size (the same as `disk`).
-    #[serde(deserialize_with = "wire::amount")]
+    #[serde(deserialize_with = "wire::amount", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::amount_schema")]
     pub file_size: Option<String>,
     /// Open files of one process, at most 65536 (4096).
-    #[serde(deserialize_with = "wire::count")]
+    #[serde(deserialize_with = "wire::count", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::count_schema")]
     pub open_files: Option<u32>,
     /// Wall clock of one command, as a time, at most 30 days (60 s; none at an interactive terminal).
-    #[serde(deserialize_with = "wire::amount")]
+    #[serde(deserialize_with = "wire::amount", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::amount_schema")]
     pub timeout: Option<String>,
     /// Output that is forwarded or kept, as a size; what is past it is drained and counted.
-    #[serde(deserialize_with = "wire::amount")]
+    #[serde(deserialize_with = "wire::amount", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "wire::amount_schema")]
     pub output: Option<String>,
 }
 
 /// What stays.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case", expecting = "a section of fields")]
 pub struct CleanupSpec {
     /// `false` also throws a changed layer away. `true` is the default.

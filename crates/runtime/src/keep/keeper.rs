@@ -14,7 +14,7 @@ use super::command::{Cause, Command, Ended, millis};
 use super::connection::{Connection, Role};
 use super::failures;
 use super::relay::Relay;
-use crate::egress::{Publisher, Wall, no_more_forks};
+use crate::egress::{Publisher, Wall};
 use crate::meter::Meter;
 use crate::run::unix_millis;
 use fumehood_audit::TaskLog;
@@ -70,7 +70,6 @@ pub(crate) struct Keeper<'a> {
     next: u64,
     /// The number that the next command will have.
     pub(crate) next_exec: u32,
-    forks: bool,
     seen_cpu_ms: u64,
     /// It is over, and why.
     pub(crate) over: Option<Over>,
@@ -97,6 +96,8 @@ pub(crate) struct Life {
     /// Of a command that says nothing about it.
     pub(crate) timeout: Option<Duration>,
     pub(crate) folder: std::path::PathBuf,
+    /// Its files, as they are seen inside; none where it has no root of its own.
+    pub(crate) files: Option<std::sync::Arc<super::files::GuestFiles>>,
 }
 
 /// Why a sandbox is over.
@@ -157,7 +158,6 @@ impl<'a> Keeper<'a> {
             relays: BTreeMap::new(),
             next: 1,
             next_exec: 1,
-            forks: true,
             seen_cpu_ms: 0,
             over: None,
         }
@@ -186,10 +186,7 @@ impl<'a> Keeper<'a> {
                     self.finish(why, false, killed(SIGKILL));
                 }
             }
-            Token::Wall => {
-                self.wall.advance(self.log);
-                self.settle_forks();
-            }
+            Token::Wall => self.wall.advance(self.log),
             Token::Doors => self.publisher.advance(self.instance),
             Token::Callers => self.accept(),
             Token::Caller(number, Interest::Read) => self.hear(number),
@@ -304,12 +301,6 @@ impl<'a> Keeper<'a> {
             if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
         let alarms = [expires, commands, impatient, meter, wall, doors];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
-    }
-
-    fn settle_forks(&mut self) {
-        if self.forks && !self.wall.will_fork() && !self.publisher.will_fork() {
-            self.forks = no_more_forks().is_err();
-        }
     }
 
     fn accept(&mut self) {

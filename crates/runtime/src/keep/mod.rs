@@ -8,6 +8,8 @@
 mod command;
 mod connection;
 mod failures;
+mod file_verbs;
+pub mod files;
 mod folder;
 mod keeper;
 mod relay;
@@ -34,10 +36,12 @@ use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::event::{Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
+use files::GuestFiles;
 use keeper::{Keeper, Life, Means, Over};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The signals that a keeper takes.
@@ -67,6 +71,11 @@ pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &m
         let _ = places::remove_layer(&birth.folder);
         tell(&Born::Failed(failure(&ending)));
     }
+}
+
+/// Removes what living sandboxes left whose keeper and reaper both died.
+pub fn sweep(backend: &dyn Backend, state: &State) {
+    crate::reaper::sweep_living(backend, &state.records(), &state.sandboxes());
 }
 
 /// What is wrong with a variable, if something is.
@@ -128,7 +137,7 @@ impl Birth<'_> {
         let gateway = instance.take_gateway();
         let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
         // No sandbox without one.
-        let (signals, listener, reaper) = match self.settle(reaper, config.is_some()) {
+        let (signals, listener, reaper) = match self.settle(reaper) {
             Ok(settled) => settled,
             Err(ending) => {
                 self.undo(instance, log, &ending);
@@ -140,7 +149,8 @@ impl Birth<'_> {
         let mut nobody = |_: &Event| {};
         let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
         let meter = self.meter(&places);
-        let life = self.life();
+        let mut life = self.life();
+        life.files = self.files(instance.as_mut());
         let means =
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
@@ -247,14 +257,12 @@ impl Birth<'_> {
     fn settle(
         &self,
         reaper: std::io::Result<Reaper>,
-        has_gate: bool,
     ) -> Result<(std::os::fd::OwnedFd, UnixListener, Reaper), Ending> {
         let reaper = reaper.map_err(|error| broken("start the reaper", &error))?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;
         let listener = folder::listen(&self.folder).map_err(|error| broken("listen for callers", &error))?;
-        let forks = has_gate || !self.request.run.envelope.network().publish.is_empty();
-        let for_gate: &[u32] = if forks { &FOR_GATE } else { &[] };
-        process::keep_capabilities(&[&KEPT_CAPABILITIES, for_gate].concat())
+        // Becoming another user is for its gate, and for work on files with the sandbox's rights.
+        process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE].concat())
             .map_err(|error| broken("give up privileges", &error))?;
         process::set_dumpable(false);
         Ok((signals, listener, reaper))
@@ -327,6 +335,14 @@ impl Birth<'_> {
         }
     }
 
+    /// The guest's files, where it has a root of its own.
+    fn files(&self, instance: &mut dyn Instance) -> Option<Arc<GuestFiles>> {
+        let uid = self.request.run.envelope.privilege().uid;
+        let live = instance.live()?;
+        let root = live.root()?.try_clone_to_owned().ok()?;
+        Some(GuestFiles::new(root, live.owner(), (uid, uid)))
+    }
+
     fn life(&self) -> Life {
         let LiveRequest { run, spec } = &self.request;
         let mut base = run.exec.clone();
@@ -356,6 +372,7 @@ impl Birth<'_> {
             output_limit: limits.output_bytes,
             timeout: limits.timeout,
             folder: self.folder.clone(),
+            files: None,
         }
     }
 

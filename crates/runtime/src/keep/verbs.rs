@@ -93,18 +93,18 @@ impl Keeper<'_> {
             Ask::Release => self.release().map(Some),
             Ask::Claim(claim) => self.claim(claim).map(Some),
             Ask::Expire { at_ms } => self.expire(at_ms).map(Some),
-            Ask::Read { .. }
+            ask @ (Ask::Read { .. }
             | Ask::Write { .. }
             | Ask::Stat { .. }
             | Ask::ListDir { .. }
             | Ask::MakeDir { .. }
             | Ask::Move { .. }
             | Ask::Remove { .. }
-            | Ask::Watch { .. }
-            | Ask::Snapshot { .. } => Err(failures::new(
+            | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
+            Ask::Snapshot { .. } => Err(failures::new(
                 FailureCode::Unsupported,
-                ("work on files", "this version can not".to_owned()),
-                "use a command inside, as in `fumehood exec ID -- cat FILE`",
+                ("keep a snapshot", "this version can not".to_owned()),
+                "stop it with `fumehood stop --keep ID`",
             )),
         };
         let Some(connection) = self.connections.get_mut(&number) else { return };

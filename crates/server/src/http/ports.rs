@@ -141,6 +141,11 @@ pub async fn forward(
         }
         return Ok(response.map(Body::new));
     }
+    // An older server's answer is handed on as one of ours.
+    *response.version_mut() = http::Version::HTTP_11;
+    for name in HOPS {
+        response.headers_mut().remove(name);
+    }
     response.headers_mut().remove(CONNECTION);
     // The use lasts as long as the answer does.
     Ok(response.map(|body| Body::new(Held { body, _entered: entered })))

@@ -113,7 +113,7 @@ impl FileHandle {
     }
 }
 
-fn statx(fd: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<Stat> {
+pub(super) fn statx(fd: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<Stat> {
     let mut buffer = MaybeUninit::<libc::statx>::zeroed();
     let flags = flags | libc::AT_NO_AUTOMOUNT;
     // SAFETY: `fd` is held open by the borrowed handle, `path` is NUL-terminated, and `buffer` has the

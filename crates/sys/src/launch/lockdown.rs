@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// `_LINUX_CAPABILITY_VERSION_3`
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 const CONTROL: usize = 3;
+/// A nice value of 0, as `getpriority` gives it.
+const ORDINARY_STANDING: usize = 20;
 
 #[repr(C)]
 struct CapabilityHeader {
@@ -38,6 +40,28 @@ fn highest(resource: u32) -> Result<u64> {
     // SAFETY: `both` is live and written alone; pid 0 is the caller.
     unsafe { syscall(libc::SYS_prlimit64, [0, resource as usize, 0, pointer, 0, 0]) }?;
     Ok(both.rlim_max)
+}
+
+/// Gives up what the keeper's caller may have given it: to run before everybody else.
+pub(super) fn ordinary_priority() -> Result<()> {
+    // SAFETY: numbers only; 0 is the caller.
+    let policy = unsafe { syscall(libc::SYS_sched_getscheduler, [0, 0, 0, 0, 0, 0]) }?;
+    let [ordinary, batch, idle] =
+        [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].map(i32::cast_unsigned);
+    if ![ordinary, batch, idle].iter().any(|quiet| *quiet as usize == policy) {
+        let none = libc::sched_param { sched_priority: 0 };
+        let pointer = std::ptr::from_ref(&none) as usize;
+        // SAFETY: `none` is live and read only; 0 is the caller.
+        unsafe { syscall(libc::SYS_sched_setscheduler, [0, ordinary as usize, pointer, 0, 0, 0]) }?;
+    }
+    // What the kernel gives is 20 less the nice value, so that it is never negative.
+    // SAFETY: numbers only; 0 is the caller.
+    let standing = unsafe { syscall(libc::SYS_getpriority, [libc::PRIO_PROCESS as usize, 0, 0, 0, 0, 0]) }?;
+    if standing > ORDINARY_STANDING {
+        // SAFETY: numbers only; 0 is the caller.
+        unsafe { syscall(libc::SYS_setpriority, [libc::PRIO_PROCESS as usize, 0, 0, 0, 0, 0]) }?;
+    }
+    Ok(())
 }
 
 /// Keeps the first `count` of the processors that we may already use.

@@ -49,6 +49,9 @@ pub struct Root {
 pub enum Op {
     /// Ask to be killed with the keeper.
     DieWithParent,
+    /// Run at the priority that any program has: neither under a realtime policy nor before others of its kind.
+    /// Before [`Op::JoinCgroup`], which the kernel can refuse to one that does not.
+    OrdinaryPriority,
     /// Make files and folders with the modes that are given.
     ClearUmask,
     /// Enter a v1 cgroup through its open `cgroup.procs`.
@@ -327,6 +330,7 @@ impl Op {
         let keep = |made: i32| products.keep(made);
         match self {
             Self::DieWithParent => ids::die_with_parent(),
+            Self::OrdinaryPriority => lockdown::ordinary_priority(),
             Self::ClearUmask => node::clear_umask(),
             Self::JoinCgroup(procs) => ids::join_cgroup(procs),
             Self::CgroupNamespace => ids::cgroup_namespace(),

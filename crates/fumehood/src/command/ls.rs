@@ -1,0 +1,126 @@
+//! `fumehood ls`: living sandboxes, or the commands of one.
+
+use crate::refusal::Refusal;
+use crate::sandboxes::{self, Found};
+use crate::{screen, tasks, usage};
+use clap::Parser;
+use fumehood_keep::wire::{Ask, ExecStatus, Said, Sandbox, Status};
+use fumehood_model::quantity::{show_bytes, show_duration};
+use fumehood_model::text::{cut, shown};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+const COMMAND_CHARS: usize = 60;
+
+/// List living sandboxes, or the commands of one.
+#[derive(Debug, Parser)]
+#[command(max_term_width = 100, after_help = EXAMPLES)]
+struct Args {
+    /// List the commands of this sandbox: those that run, and the last that have ended
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  fumehood ls
+  fumehood ls 1m8n            what runs in it";
+
+/// One sandbox, as `--json` prints it.
+#[derive(Serialize)]
+struct Listed {
+    id: String,
+    kept: bool,
+    status: Option<Status>,
+    sandbox: Option<Sandbox>,
+}
+
+pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    let args: Args = match usage::parse_or_tell("ls", words) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    let outcome = match &args.id {
+        Some(id) => commands(id, args.json),
+        None => everything(args.json),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            refusal.tell();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn everything(json: bool) -> Result<(), Refusal> {
+    sandboxes::sweep(&tasks::state()?);
+    let all = sandboxes::all()?;
+    if all.is_empty() && !json {
+        screen::note("no sandbox lives; `fumehood create` makes one");
+    }
+    for found in all {
+        let (kept, status) = (found.is_kept(), found.status());
+        // One that is being made, or that is on its way out.
+        if !kept && status.is_none() {
+            continue;
+        }
+        if json {
+            let listed = Listed { id: found.id.to_string(), kept, status, sandbox: found.description() };
+            screen::say_json(&listed);
+        } else {
+            screen::say(&line(&found, status.as_ref()));
+        }
+    }
+    Ok(())
+}
+
+fn line(found: &Found, status: Option<&Status>) -> String {
+    let labels = found.description().map(|description| description.spec.labels).unwrap_or_default();
+    let labels: String =
+        labels.iter().map(|(name, value)| format!("  {}={}", shown(name), shown(value))).collect();
+    let Some(status) = status else { return format!("{}  ended, files kept{labels}", found.id) };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since =
+        |ms: u64| show_duration(Duration::from_secs(now.saturating_sub(Duration::from_millis(ms)).as_secs()));
+    let memory = status.memory_bytes.map(|bytes| format!("  {}", show_bytes(bytes))).unwrap_or_default();
+    let left = status.expires_ms.map(|at| {
+        let left = Duration::from_millis(at).saturating_sub(now);
+        format!("  ends in {}", show_duration(Duration::from_secs(left.as_secs())))
+    });
+    format!(
+        "{}  {:<8}{:<10} {} old  {} running{memory}{}{labels}",
+        found.id,
+        format!("{:?}", status.phase).to_lowercase(),
+        status.level,
+        since(status.born_ms),
+        status.running,
+        left.unwrap_or_default(),
+    )
+}
+
+fn commands(id: &str, json: bool) -> Result<(), Refusal> {
+    let found = sandboxes::pick(id)?;
+    let Said::Execs { execs } = found.call(&Ask::List)? else {
+        return Err(found.unreached(&fumehood_keep::client::CallError::Closed));
+    };
+    for exec in &execs {
+        if json {
+            screen::say_json(exec);
+        } else {
+            screen::say(&command_line(exec));
+        }
+    }
+    Ok(())
+}
+
+fn command_line(exec: &ExecStatus) -> String {
+    let state = exec.ending.as_ref().map_or("running", |ending| ending.cause());
+    let words: Vec<String> = exec.argv.iter().map(|word| shown(word)).collect();
+    let tag = exec.tag.as_ref().map(|tag| format!("  ({})", shown(tag))).unwrap_or_default();
+    format!("{:>4}  {state:<12} {}{tag}", exec.exec, cut(&words.join(" "), COMMAND_CHARS))
+}
