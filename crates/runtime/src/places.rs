@@ -5,6 +5,7 @@ use crate::files::collect::{CollectError, Target};
 use crate::files::disk::{self, Disk, NoDisk};
 use crate::files::layer::{Layer, LayerError};
 use crate::finish::Finished;
+use crate::keep::snapshot;
 use crate::run::RunRequest;
 use crate::state::State;
 use fumehood_backend::{LayerDisk, LayerPlace, LivingPlace, Placement};
@@ -90,6 +91,21 @@ impl Places {
             LayerDisk::Image { mount, .. } => mount.clone(),
             LayerDisk::Folder { .. } => None,
         }
+    }
+
+    /// What a living sandbox has on disk, part by part.
+    pub(crate) fn parts(&self) -> io::Result<Vec<snapshot::Part>> {
+        let mut parts = Vec::new();
+        if let Some(home) = &self.placement.home {
+            parts.push((snapshot::HOME, DirHandle::open_no_link(home)?));
+        }
+        if let Some(workspace) = self.placement.living.as_ref().and_then(|living| living.workspace.as_ref()) {
+            parts.push((snapshot::WORKSPACE, DirHandle::open_no_link(workspace)?));
+        }
+        if let Some(layer) = &self.layer {
+            parts.push((snapshot::UPPER, layer.upper().map_err(io::Error::other)?));
+        }
+        Ok(parts)
     }
 
     /// Keeps a layer that changes something, unless the envelope says otherwise.

@@ -247,14 +247,18 @@ impl Code {
             Self::BadRange => "ask for a range that the file has; a stat tells its size",
             Self::TooSlow => "send the request without pauses",
             Self::NoExec => "list the sandbox's commands: `GET /v1/sandboxes/{id}/execs`",
-            Self::PortClosed => "start the server inside first, listening on the loopback or on every address",
+            Self::PortClosed => {
+                "start the server inside first, listening on the loopback or on every address"
+            }
             Self::Paused => "resume the sandbox first",
             Self::NotPaused => "the sandbox runs already; nothing is to be done",
             Self::Halted => "have an operator release the kill switch: `fumehood halt release`",
             Self::KeyReused => "use a new idempotency key for a new request",
             Self::QuotaExceeded => "stop what is not needed, or have an operator raise the quota",
             Self::Busy => "try again in a moment",
-            Self::Unsupported => "create the sandbox at another level; `fumehood doctor` tells what each can do",
+            Self::Unsupported => {
+                "create the sandbox at another level; `fumehood doctor` tells what each can do"
+            }
             Self::Ending => "create another sandbox",
             Self::NotBorn => "`fumehood doctor` tells what this host lacks",
             Self::Registry => "look at the daemon's log; the registry is `serve/registry.sqlite`",

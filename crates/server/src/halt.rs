@@ -64,7 +64,10 @@ impl Halts {
         let path = folder.join("halts.json");
         let on = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                crate::log::warn("halt", &format!("{} is damaged, so all is halted: {error}", path.display()));
+                crate::log::warn(
+                    "halt",
+                    &format!("{} is damaged, so all is halted: {error}", path.display()),
+                );
                 On { all: true, ..On::default() }
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => On::default(),
@@ -120,7 +123,11 @@ impl Halts {
         change(&mut next);
         // A halt counts even where it can not be written down; a release does not.
         let written = self.write(&next);
-        if written.is_ok() || next.all || next.teams.len() > on.teams.len() || next.sandboxes.len() > on.sandboxes.len() {
+        if written.is_ok()
+            || next.all
+            || next.teams.len() > on.teams.len()
+            || next.sandboxes.len() > on.sandboxes.len()
+        {
             *on = next;
         }
         written.map_err(|error| failed(&error))

@@ -211,7 +211,9 @@ impl Hear {
         let mut frame = self.kept.split_to(HEADER_BYTES + header.length);
         let bytes = frame.split_off(HEADER_BYTES).freeze();
         match header.kind {
-            Kind::Json => serde_json::from_slice(&bytes).map(|said| Some(Frame::Said(said))).map_err(CallError::Words),
+            Kind::Json => {
+                serde_json::from_slice(&bytes).map(|said| Some(Frame::Said(said))).map_err(CallError::Words)
+            }
             Kind::Stdout
             | Kind::Stderr
             | Kind::Terminal

@@ -156,7 +156,8 @@ pub(crate) fn random_hex(bytes: usize) -> Result<String, ApiError> {
     let mut filled = 0;
     while let Some(rest) = random.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         let got = rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty());
-        filled += got.map_err(|error| ApiError::plain(Code::Internal, "draw randomness", error.to_string()))?;
+        filled +=
+            got.map_err(|error| ApiError::plain(Code::Internal, "draw randomness", error.to_string()))?;
     }
     Ok(hex(&random))
 }
@@ -214,7 +215,9 @@ mod tests {
         let registry = Registry::open(base.path()).unwrap();
         let keys = Keys::load(registry.clone()).await.unwrap();
         let key = keys.mint(new("one", None)).await.unwrap();
-        assert!(key.starts_with("e2b_") && key.len() == 44 && key[4..].bytes().all(|b| b.is_ascii_hexdigit()));
+        assert!(
+            key.starts_with("e2b_") && key.len() == 44 && key[4..].bytes().all(|b| b.is_ascii_hexdigit())
+        );
         let caller = keys.admit(key.as_bytes()).unwrap();
         assert!(caller.needs(Scope::Read).is_ok());
         assert_eq!(caller.needs(Scope::Write).unwrap_err().code, Code::Forbidden);

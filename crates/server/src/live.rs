@@ -58,8 +58,7 @@ impl Live {
     /// A sandbox that was just born, or adopted.
     #[must_use]
     pub fn new(sandbox: Sandbox, keeper: Keeper, spec: Spec) -> Self {
-        let now =
-            Now { sandbox, uses: 0, last_use_ms: clock::now_ms(), metrics: VecDeque::new() };
+        let now = Now { sandbox, uses: 0, last_use_ms: clock::now_ms(), metrics: VecDeque::new() };
         let id = now.sandbox.id.clone();
         let (transition, timer) = (tokio::sync::Mutex::new(()), AtomicBool::new(false));
         Self(Arc::new(Held { id, keeper, spec, transition, timer, now: Mutex::new(now) }))

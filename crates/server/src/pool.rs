@@ -129,11 +129,15 @@ impl Pools {
         let mut surplus = Vec::new();
         for line in lines.values_mut() {
             let target = line.target(most);
-            while line.waiting.len() > target.saturating_mul(2).max(target + 1) || (target == 0 && !line.waiting.is_empty()) {
+            while line.waiting.len() > target.saturating_mul(2).max(target + 1)
+                || (target == 0 && !line.waiting.is_empty())
+            {
                 surplus.extend(line.waiting.pop_front());
             }
         }
-        lines.retain(|_, line| line.least > 0 || line.coming > 0 || !line.waiting.is_empty() || line.is_fresh());
+        lines.retain(|_, line| {
+            line.least > 0 || line.coming > 0 || !line.waiting.is_empty() || line.is_fresh()
+        });
         surplus
     }
 

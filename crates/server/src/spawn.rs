@@ -31,9 +31,7 @@ pub(crate) struct Birth {
 pub(crate) async fn spawn(config: &Config, spec: &Spec) -> Result<Birth, ApiError> {
     let mut child = start(config)?;
     match tokio::time::timeout(PATIENCE, dialogue(&mut child, spec)).await {
-        Ok(Ok(Born::Ready { id, socket, status })) => {
-            Ok(Birth { id, socket: socket.into(), status, child })
-        }
+        Ok(Ok(Born::Ready { id, socket, status })) => Ok(Birth { id, socket: socket.into(), status, child }),
         Ok(Ok(Born::Failed(failure))) => {
             reap(child);
             Err(failure.into())
@@ -66,9 +64,7 @@ fn start(config: &Config) -> Result<Child, ApiError> {
         .stderr(Stdio::inherit())
         .kill_on_drop(false)
         .spawn()
-        .map_err(|error| {
-            ApiError::plain(Code::Internal, "start a keeper", error.to_string())
-        })
+        .map_err(|error| ApiError::plain(Code::Internal, "start a keeper", error.to_string()))
 }
 
 async fn dialogue(child: &mut Child, spec: &Spec) -> Result<Born, ApiError> {

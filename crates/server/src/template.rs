@@ -48,7 +48,9 @@ impl Templates {
         let mut templates = BTreeMap::new();
         for entry in entries {
             let path = entry.map_err(|error| flawed(&folder, &error))?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")) else { continue };
+            let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")) else {
+                continue;
+            };
             crate::keys::name(name, "template")?;
             let text = std::fs::read_to_string(&path).map_err(|error| flawed(&path, &error))?;
             let template = toml::from_str(&text).map_err(|error| flawed(&path, &error))?;

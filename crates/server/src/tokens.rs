@@ -47,7 +47,8 @@ impl Tokens {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let key = random_hex(KEY_BYTES)?;
                 let fresh = folder.join("tokens.key.new");
-                let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+                let file =
+                    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
                 let mut file = file.map_err(failed)?;
                 file.write_all(key.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
                 std::fs::rename(&fresh, &path).map_err(failed)?;

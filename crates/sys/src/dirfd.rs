@@ -8,12 +8,14 @@
 //! **Invariant:** a function that takes a `name` refuses `.`, `..`, the empty name and anything with a
 //! `/`, so that no call but [`DirHandle::open`] and [`DirHandle::open_no_link`] looks up more than was said.
 
+mod clone;
 mod copy;
 mod inside;
 mod listing;
 mod ops;
 mod stat;
 
+pub use clone::{Attribute, Means};
 pub use copy::{CopyError, copy};
 pub use inside::{Held, LastLink};
 pub use listing::{Entry, Listing};

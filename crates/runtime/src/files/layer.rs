@@ -100,6 +100,11 @@ impl LayerMeta {
         unescape_path(&self.workspace).unwrap_or_else(|| PathBuf::from(&self.workspace))
     }
 
+    /// Device (major, minor) and inode of the host folder.
+    pub(crate) const fn workspace_id(&self) -> ((u32, u32), u64) {
+        (self.workspace_dev, self.workspace_ino)
+    }
+
     /// When the layer was made, by the clock that stamps files.
     pub const fn started(&self) -> Time {
         Time { secs: self.started_secs, nanos: self.started_nanos }

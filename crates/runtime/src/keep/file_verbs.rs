@@ -3,9 +3,12 @@
 use super::failures;
 use super::files::{Caller, GuestFiles, busy};
 use super::keeper::{Keeper, Verdict};
-use fumehood_keep::wire::{Ask, FailureCode, Phase};
+use super::snapshot::{Origin, Taking};
+use crate::run::unix_millis;
+use fumehood_keep::wire::{Ask, FailureCode, Phase, Said};
 use fumehood_model::event::Event;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Callers that work on files at once. Each has a thread, and a descriptor for each folder on its way.
 const MOST_AT_ONCE: usize = 32;
@@ -37,6 +40,54 @@ impl Keeper<'_> {
         let _ = thread.spawn(move || work(&files, ask, caller));
         Ok(())
     }
+
+    /// Takes the files while everything stands still. The disk is waited for afterwards, and by another thread. One
+    /// that is paused or halted stays so.
+    pub(crate) fn snapshot(&mut self, number: u64, name: &str) -> Verdict<()> {
+        if self.phase() == Phase::Ending {
+            return Err(failures::ending());
+        }
+        let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
+        let mut taking = Taking::begin(&self.life.snapshots, name)?;
+        if !self.record(&Event::Snapshot { name: name.to_owned() }) {
+            return Err(failures::unrecorded());
+        }
+        let stood = self.life.frozen.is_some();
+        let begun = Instant::now();
+        if !stood {
+            self.freeze("stand still for a snapshot")?;
+        }
+        let taken = taking.take(&self.life.parts, kernel);
+        if !stood {
+            self.thaw("go on after the snapshot")?;
+        }
+        let frozen = begun.elapsed();
+        taken?;
+        let head = self.log.head();
+        let origin = Origin {
+            sandbox: self.id.to_owned(),
+            record_lines: head.lines,
+            record_hash: head.hash.to_string(),
+            level: self.life.level.clone(),
+            taken_ms: unix_millis(),
+        };
+        taking.describe(origin, self.life.layer.as_ref());
+        let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
+        let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
+        let thread = std::thread::Builder::new().name("snapshot".to_owned()).stack_size(STACK_BYTES);
+        let _ = thread.spawn(move || settle(taking, frozen, caller));
+        Ok(())
+    }
+}
+
+/// Sees to it that what was taken is kept, and says so.
+fn settle(taking: Taking, frozen: Duration, caller: Caller) {
+    let name = taking.name().to_owned();
+    let frozen_us = u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX);
+    caller.tell(&match taking.finish() {
+        Ok(bytes) => Said::Snapshot { name, bytes, frozen_us },
+        Err(failure) => Said::Failed(failure),
+    });
 }
 
 fn work(files: &Arc<GuestFiles>, ask: Ask, caller: Caller) {

@@ -98,6 +98,10 @@ pub(crate) struct Life {
     pub(crate) folder: std::path::PathBuf,
     /// Its files, as they are seen inside; none where it has no root of its own.
     pub(crate) files: Option<std::sync::Arc<super::files::GuestFiles>>,
+    /// What of it is on disk, and what its layer lies over.
+    pub(crate) parts: Vec<super::snapshot::Part>,
+    pub(crate) layer: Option<crate::files::layer::LayerMeta>,
+    pub(crate) snapshots: std::path::PathBuf,
 }
 
 /// Why a sandbox is over.

@@ -14,6 +14,8 @@ mod folder;
 mod keeper;
 mod relay;
 mod ring;
+pub mod snapshot;
+mod tree;
 mod verbs;
 
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
@@ -27,6 +29,7 @@ use crate::run::{
     FOR_GATE, KEPT_CAPABILITIES, RunRequest, broken, not_started, start_failed, unix_millis, unplaced,
 };
 use crate::state::State;
+use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
@@ -36,7 +39,6 @@ use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::event::{Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
-use files::GuestFiles;
 use keeper::{Keeper, Life, Means, Over};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
@@ -130,6 +132,12 @@ impl Birth<'_> {
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
+        let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
+        if let Some(name) = &self.request.spec.snapshot {
+            let layer = places.layer.as_ref().map(|layer| &layer.meta);
+            snapshot::restore(&self.state.snapshots(), name, &parts, layer)
+                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+        }
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
@@ -151,6 +159,8 @@ impl Birth<'_> {
         let meter = self.meter(&places);
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
+        life.parts = parts;
+        life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
         let means =
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
@@ -373,6 +383,9 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
+            parts: Vec::new(),
+            layer: None,
+            snapshots: self.state.snapshots(),
         }
     }
 

@@ -101,11 +101,7 @@ impl Keeper<'_> {
             | Ask::Move { .. }
             | Ask::Remove { .. }
             | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
-            Ask::Snapshot { .. } => Err(failures::new(
-                FailureCode::Unsupported,
-                ("keep a snapshot", "this version can not".to_owned()),
-                "stop it with `fumehood stop --keep ID`",
-            )),
+            Ask::Snapshot { name } => self.snapshot(number, &name).map(|()| None),
         };
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match said {
@@ -345,14 +341,14 @@ impl Keeper<'_> {
         Ok(Said::Done)
     }
 
-    fn freeze(&mut self, what: &str) -> Verdict<()> {
+    pub(crate) fn freeze(&mut self, what: &str) -> Verdict<()> {
         let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
         live.freeze().map_err(|error| failures::not_frozen(what, error))?;
         self.life.frozen = Some(Instant::now());
         Ok(())
     }
 
-    fn thaw(&mut self, what: &str) -> Verdict<()> {
+    pub(crate) fn thaw(&mut self, what: &str) -> Verdict<()> {
         let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
         live.thaw().map_err(|error| failures::not_frozen(what, error))?;
         let stood = self.life.frozen.take().map(|since| since.elapsed()).unwrap_or_default();

@@ -82,7 +82,9 @@ impl Engine {
                 "create the sandbox",
                 "the idempotency key came with another request before",
             )),
-            Some((_, Some(sandbox))) => Ok(self.any(sandbox.id.as_str()).map_or(sandbox, |live| live.sandbox())),
+            Some((_, Some(sandbox))) => {
+                Ok(self.any(sandbox.id.as_str()).map_or(sandbox, |live| live.sandbox()))
+            }
             Some((_, None)) => Err(ApiError::plain(
                 Code::Ending,
                 "create the sandbox again",

@@ -77,7 +77,8 @@ impl Engine {
             let cause = format!("snapshot `{shown}` was not found");
             return Err(ApiError::plain(Code::NotFound, "remove the snapshot", cause));
         };
-        let in_use = self.all().iter().any(|live| live.spec().snapshot.as_deref() == Some(kept.folder.as_str()));
+        let in_use =
+            self.all().iter().any(|live| live.spec().snapshot.as_deref() == Some(kept.folder.as_str()));
         self.0.registry.remove_snapshot(caller.team.clone(), name.to_owned()).await?;
         if in_use {
             // What is left is swept at a start that finds nobody on it.
@@ -127,9 +128,9 @@ impl Engine {
         let born: Vec<_> = born.collect();
         let mut children = Vec::new();
         for child in born {
-            let child = child.await.map_err(|error| {
-                ApiError::plain(Code::Internal, "fork the sandbox", error.to_string())
-            });
+            let child = child
+                .await
+                .map_err(|error| ApiError::plain(Code::Internal, "fork the sandbox", error.to_string()));
             children.push(child.flatten());
         }
         Ok(children)

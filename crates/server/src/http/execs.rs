@@ -281,7 +281,8 @@ async fn lines(mut watched: Watched, tap: &Tap) {
         let line = match frame {
             Ok(Some(Frame::Bytes(kind, bytes))) => piece(kind, &bytes),
             Ok(Some(Frame::Said(Said::Ended { exec, ending, hits, usage }))) => {
-                let end = json!({ "type": "ended", "exec": exec, "ending": ending, "hits": hits, "usage": usage });
+                let end =
+                    json!({ "type": "ended", "exec": exec, "ending": ending, "hits": hits, "usage": usage });
                 tap.line(&end).await;
                 return;
             }

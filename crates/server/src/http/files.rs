@@ -152,7 +152,9 @@ pub(super) async fn write(
     judge(&query.path)?;
     let mode = query.mode.map(|mode| u32::from_str_radix(&mode, 8).ok().filter(|mode| *mode <= 0o7777));
     let mode = mode.map(|mode| {
-        mode.ok_or_else(|| ApiError::plain(Code::BadRequest, "read the query", "`mode` is octal, at most 7777"))
+        mode.ok_or_else(|| {
+            ApiError::plain(Code::BadRequest, "read the query", "`mode` is octal, at most 7777")
+        })
     });
     let ask = Ask::Write { path: query.path, mode: mode.transpose()? };
     let live = engine.find(&caller, &id)?;

@@ -94,7 +94,14 @@ mod tests {
         ] {
             assert!(is_ours(&domains, ours), "{ours}");
         }
-        for foreign in ["evil.example.com", "notlocalhost", "localhost.evil.example.com", "", "box.example.com.evil", ":80"] {
+        for foreign in [
+            "evil.example.com",
+            "notlocalhost",
+            "localhost.evil.example.com",
+            "",
+            "box.example.com.evil",
+            ":80",
+        ] {
             assert!(!is_ours(&domains, foreign), "{foreign}");
         }
         let mut headers = HeaderMap::new();

@@ -16,11 +16,11 @@ mod table;
 pub(crate) use admin::{mint, views};
 pub use ask::{Asked, Words};
 
+use crate::caller::Scope;
 use crate::door;
 use crate::e2b;
 use crate::engine::Engine;
 use crate::error::{ApiError, Code};
-use crate::caller::Scope;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};

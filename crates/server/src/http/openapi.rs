@@ -58,18 +58,21 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         "responses": { status.to_string(): answered, "default": refused },
     });
     insert(&mut told, "x-scope", route.scope.map(|scope| scope.word().into()));
-    insert(&mut told, "requestBody", content(route.body, generator).map(|content| json!({ "content": content })));
+    insert(
+        &mut told,
+        "requestBody",
+        content(route.body, generator).map(|content| json!({ "content": content })),
+    );
     told
 }
 
 fn parameters(route: &Route, generator: &mut SchemaGenerator) -> Vec<Value> {
-    let text = |name: &str, place: &str, schema: Value, required: bool| {
-        json!({ "name": name, "in": place, "required": required, "schema": schema })
-    };
+    let text = |name: &str, place: &str, schema: Value, required: bool| json!({ "name": name, "in": place, "required": required, "schema": schema });
     let segments = route.path.split('/');
     let names = segments.filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
-    let mut parameters: Vec<Value> =
-        names.map(|name| text(name.trim_start_matches('*'), "path", json!({ "type": "string" }), true)).collect();
+    let mut parameters: Vec<Value> = names
+        .map(|name| text(name.trim_start_matches('*'), "path", json!({ "type": "string" }), true))
+        .collect();
     if (route.method, route.path) == ("post", "/v1/sandboxes") {
         parameters.push(text("Idempotency-Key", "header", json!({ "type": "string" }), false));
     }

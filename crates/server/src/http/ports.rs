@@ -3,10 +3,10 @@
 //! What opens the door is not passed on: a sandbox sees neither keys nor tokens of ours.
 
 use super::guard::without_port;
+use crate::caller::{Caller, Scope};
 use crate::door;
 use crate::engine::Engine;
 use crate::error::{ApiError, Code};
-use crate::caller::{Caller, Scope};
 use crate::live::{Live, Use};
 use crate::tokens::Purpose;
 use axum::body::Body;
@@ -39,7 +39,8 @@ pub(super) async fn by_path(
     Path(parts): Path<Vec<(String, String)>>,
     mut request: Request,
 ) -> Result<Response, ApiError> {
-    let part = |name: &str| parts.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
+    let part =
+        |name: &str| parts.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
     let live = engine.find(&caller, part("id"))?;
     let port = port(part("port"))?;
     // The path as it was sent: what is encoded stays so.
@@ -238,7 +239,9 @@ mod tests {
         let found = Some(("0123456789abcdef".to_owned(), "8080".to_owned()));
         assert_eq!(of("8080-0123456789abcdef.localhost:3000"), found);
         assert_eq!(of("8080-0123456789abcdef.box.example.com"), found);
-        for none in ["localhost", "8080-short.localhost", "8080-0123456789abcdef.example.com", "api.box.example.com"] {
+        for none in
+            ["localhost", "8080-short.localhost", "8080-0123456789abcdef.example.com", "api.box.example.com"]
+        {
             assert_eq!(of(none), None, "{none}");
         }
     }

@@ -104,9 +104,9 @@ pub(super) async fn create(
     Words(create): Words<Create>,
 ) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let idempotency_key = headers.get("idempotency-key").map(|key| {
-        key.to_str().map(str::to_owned).map_err(|_| {
-            ApiError::plain(Code::BadRequest, "read `Idempotency-Key`", "it is not plain text")
-        })
+        key.to_str()
+            .map(str::to_owned)
+            .map_err(|_| ApiError::plain(Code::BadRequest, "read `Idempotency-Key`", "it is not plain text"))
     });
     let new = NewSandbox {
         template: create.template,
@@ -137,12 +137,8 @@ pub(super) async fn list(
         })?;
         labels.insert(name.to_owned(), value.to_owned());
     }
-    let filter = Filter {
-        states: states?,
-        labels,
-        template: query.template,
-        created_from_ms: query.created_from_ms,
-    };
+    let filter =
+        Filter { states: states?, labels, template: query.template, created_from_ms: query.created_from_ms };
     let page = Page { after: query.after, limit: query.limit, oldest_first: query.oldest_first };
     engine.list(&caller, &filter, &page).await.map(Json)
 }

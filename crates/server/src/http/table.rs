@@ -99,33 +99,75 @@ fn of_sandboxes() -> Vec<Route> {
             .query::<sandboxes::ListQuery>()
             .answer::<Listed>(200),
         Route::new("get", ONE, read, "Show a sandbox", get(sandboxes::find)).answer::<Sandbox>(200),
-        Route::new("delete", ONE, write, "End a sandbox and remove everything of it", delete(sandboxes::stop))
-            .says(204, Said::Nothing),
+        Route::new(
+            "delete",
+            ONE,
+            write,
+            "End a sandbox and remove everything of it",
+            delete(sandboxes::stop),
+        )
+        .says(204, Said::Nothing),
         Route::new("post", "/v1/sandboxes/{id}/pause", write, "Freeze a sandbox", post(sandboxes::pause))
             .answer::<Sandbox>(200),
         Route::new("post", "/v1/sandboxes/{id}/resume", write, "Thaw a sandbox", post(sandboxes::resume))
             .body::<sandboxes::Span>()
             .answer::<Sandbox>(200),
-        Route::new("post", "/v1/sandboxes/{id}/connect", write, "Make sure that a sandbox runs", post(sandboxes::connect))
-            .body::<sandboxes::Span>()
-            .answer::<Sandbox>(200),
-        Route::new("post", "/v1/sandboxes/{id}/ttl", write, "Set when a sandbox's time is over", post(sandboxes::ttl))
-            .body::<sandboxes::Span>()
-            .answer::<Sandbox>(200),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/connect",
+            write,
+            "Make sure that a sandbox runs",
+            post(sandboxes::connect),
+        )
+        .body::<sandboxes::Span>()
+        .answer::<Sandbox>(200),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/ttl",
+            write,
+            "Set when a sandbox's time is over",
+            post(sandboxes::ttl),
+        )
+        .body::<sandboxes::Span>()
+        .answer::<Sandbox>(200),
         Route::new("get", "/v1/sandboxes/{id}/metrics", read, "Measure a sandbox", get(sandboxes::metrics))
             .answer::<Metrics>(200),
-        Route::new("get", "/v1/sandboxes/{id}/tokens", exec, "Tokens that open this sandbox alone", get(sandboxes::tokens))
-            .answer::<sandboxes::TokensView>(200),
-        Route::new("post", "/v1/sandboxes/{id}/snapshots", write, "Keep a sandbox's files", post(sandboxes::snapshot))
-            .body::<sandboxes::Named>()
-            .answer::<Snapshot>(201),
-        Route::new("post", "/v1/sandboxes/{id}/fork", write, "Make children of a sandbox", post(sandboxes::fork))
-            .body::<sandboxes::Fork>()
-            .answer::<Vec<sandboxes::Child>>(201),
+        Route::new(
+            "get",
+            "/v1/sandboxes/{id}/tokens",
+            exec,
+            "Tokens that open this sandbox alone",
+            get(sandboxes::tokens),
+        )
+        .answer::<sandboxes::TokensView>(200),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/snapshots",
+            write,
+            "Keep a sandbox's files",
+            post(sandboxes::snapshot),
+        )
+        .body::<sandboxes::Named>()
+        .answer::<Snapshot>(201),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/fork",
+            write,
+            "Make children of a sandbox",
+            post(sandboxes::fork),
+        )
+        .body::<sandboxes::Fork>()
+        .answer::<Vec<sandboxes::Child>>(201),
         Route::new("get", "/v1/snapshots", read, "List snapshots", get(sandboxes::snapshots))
             .answer::<Vec<Snapshot>>(200),
-        Route::new("delete", "/v1/snapshots/{name}", write, "Remove a snapshot", delete(sandboxes::remove_snapshot))
-            .says(204, Said::Nothing),
+        Route::new(
+            "delete",
+            "/v1/snapshots/{name}",
+            write,
+            "Remove a snapshot",
+            delete(sandboxes::remove_snapshot),
+        )
+        .says(204, Said::Nothing),
     ]
 }
 
@@ -137,27 +179,69 @@ fn of_execs() -> Vec<Route> {
             .query::<execs::RunQuery>()
             .body::<execs::Run>()
             .says(200, Said::Lines),
-        Route::new("get", ALL, read, "List commands that run, and the last ones that ended", get(execs::list))
-            .says(200, Said::Object),
-        Route::new("get", "/v1/sandboxes/{id}/execs/{exec}", exec, "Attach to a command, from a cursor on", get(execs::attach))
-            .query::<execs::AttachQuery>()
-            .says(200, Said::Lines),
-        Route::new("post", "/v1/sandboxes/{id}/execs/{exec}/stdin", exec, "Give input to a command", post(execs::input))
-            .query::<execs::InputQuery>()
-            .bytes()
-            .says(204, Said::Nothing),
-        Route::new("post", "/v1/sandboxes/{id}/execs/{exec}/signal", exec, "Send a command a signal", post(execs::signal))
-            .body::<execs::SignalBody>()
-            .says(204, Said::Nothing),
-        Route::new("post", "/v1/sandboxes/{id}/execs/{exec}/resize", exec, "Resize a command's terminal", post(execs::resize))
-            .body::<execs::Terminal>()
-            .says(204, Said::Nothing),
-        Route::new("any", "/v1/sandboxes/{id}/ports/{port}", exec, "Reach a port inside", any(ports::by_path))
-            .bytes()
-            .says(200, Said::Bytes),
-        Route::new("any", "/v1/sandboxes/{id}/ports/{port}/{*path}", exec, "Reach a port inside", any(ports::by_path))
-            .bytes()
-            .says(200, Said::Bytes),
+        Route::new(
+            "get",
+            ALL,
+            read,
+            "List commands that run, and the last ones that ended",
+            get(execs::list),
+        )
+        .says(200, Said::Object),
+        Route::new(
+            "get",
+            "/v1/sandboxes/{id}/execs/{exec}",
+            exec,
+            "Attach to a command, from a cursor on",
+            get(execs::attach),
+        )
+        .query::<execs::AttachQuery>()
+        .says(200, Said::Lines),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/execs/{exec}/stdin",
+            exec,
+            "Give input to a command",
+            post(execs::input),
+        )
+        .query::<execs::InputQuery>()
+        .bytes()
+        .says(204, Said::Nothing),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/execs/{exec}/signal",
+            exec,
+            "Send a command a signal",
+            post(execs::signal),
+        )
+        .body::<execs::SignalBody>()
+        .says(204, Said::Nothing),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/execs/{exec}/resize",
+            exec,
+            "Resize a command's terminal",
+            post(execs::resize),
+        )
+        .body::<execs::Terminal>()
+        .says(204, Said::Nothing),
+        Route::new(
+            "any",
+            "/v1/sandboxes/{id}/ports/{port}",
+            exec,
+            "Reach a port inside",
+            any(ports::by_path),
+        )
+        .bytes()
+        .says(200, Said::Bytes),
+        Route::new(
+            "any",
+            "/v1/sandboxes/{id}/ports/{port}/{*path}",
+            exec,
+            "Reach a port inside",
+            any(ports::by_path),
+        )
+        .bytes()
+        .says(200, Said::Bytes),
     ]
 }
 
@@ -172,33 +256,57 @@ fn of_files() -> Vec<Route> {
             .query::<files::WriteQuery>()
             .bytes()
             .says(201, Said::Object),
-        Route::new("delete", ALL, write, "Remove a file, or a folder with all that is in it", delete(files::remove))
-            .query::<files::At>()
-            .says(204, Said::Nothing),
+        Route::new(
+            "delete",
+            ALL,
+            write,
+            "Remove a file, or a folder with all that is in it",
+            delete(files::remove),
+        )
+        .query::<files::At>()
+        .says(204, Said::Nothing),
         Route::new("get", "/v1/sandboxes/{id}/files/stat", read, "Say what a path is", get(files::stat_file))
             .query::<files::At>()
             .says(200, Said::Object),
         Route::new("get", "/v1/sandboxes/{id}/files/list", read, "List a folder", get(files::list))
             .query::<files::FolderQuery>()
             .answer::<files::Entries>(200),
-        Route::new("post", "/v1/sandboxes/{id}/files/folder", write, "Make a folder", post(files::make_folder))
-            .body::<files::At>()
-            .says(201, Said::Nothing),
+        Route::new(
+            "post",
+            "/v1/sandboxes/{id}/files/folder",
+            write,
+            "Make a folder",
+            post(files::make_folder),
+        )
+        .body::<files::At>()
+        .says(201, Said::Nothing),
         Route::new("post", "/v1/sandboxes/{id}/files/move", write, "Move or rename", post(files::rename))
             .body::<files::MoveBody>()
             .says(204, Said::Nothing),
-        Route::new("get", "/v1/sandboxes/{id}/files/watch", read, "Tell of changes, a line each", get(files::watch))
-            .query::<files::WatchQuery>()
-            .says(200, Said::Lines),
+        Route::new(
+            "get",
+            "/v1/sandboxes/{id}/files/watch",
+            read,
+            "Tell of changes, a line each",
+            get(files::watch),
+        )
+        .query::<files::WatchQuery>()
+        .says(200, Said::Lines),
     ]
 }
 
 fn of_operators() -> Vec<Route> {
     let (halt, admin) = (Some(Scope::Halt), Some(Scope::Admin));
     vec![
-        Route::new("post", "/v1/halt", halt, "Cut the network and freeze; take no new work", post(admin::halt))
-            .body::<admin::HaltBody>()
-            .answer::<Outcome>(200),
+        Route::new(
+            "post",
+            "/v1/halt",
+            halt,
+            "Cut the network and freeze; take no new work",
+            post(admin::halt),
+        )
+        .body::<admin::HaltBody>()
+        .answer::<Outcome>(200),
         Route::new("post", "/v1/release", halt, "Take a halt back", post(admin::release))
             .body::<admin::HaltBody>()
             .answer::<Outcome>(200),

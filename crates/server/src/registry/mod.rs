@@ -9,8 +9,8 @@ mod sandboxes;
 mod snapshots;
 
 pub use keys::Key;
-pub(crate) use snapshots::Kept;
 pub(crate) use sandboxes::{Repeat, Row};
+pub(crate) use snapshots::Kept;
 
 use crate::error::{ApiError, Code};
 use rusqlite::{Connection, OpenFlags};

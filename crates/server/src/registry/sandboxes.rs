@@ -89,8 +89,8 @@ impl Registry {
         self.run("read the sandboxes", |connection| {
             let mut statement =
                 connection.prepare("SELECT body, spec FROM sandboxes WHERE ended_ms IS NULL")?;
-            let rows = statement
-                .query_map([], |row| Ok(Row { sandbox: parsed(row, 0)?, spec: parsed(row, 1)? }))?;
+            let rows =
+                statement.query_map([], |row| Ok(Row { sandbox: parsed(row, 0)?, spec: parsed(row, 1)? }))?;
             rows.collect()
         })
         .await

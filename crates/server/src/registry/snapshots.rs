@@ -66,7 +66,9 @@ impl Registry {
     /// Forgets a snapshot's name.
     pub(crate) async fn remove_snapshot(&self, team: String, name: String) -> Result<(), ApiError> {
         self.run("forget the snapshot", move |connection| {
-            connection.execute("DELETE FROM snapshots WHERE team = ?1 AND name = ?2", (team, name)).map(|_| ())
+            connection
+                .execute("DELETE FROM snapshots WHERE team = ?1 AND name = ?2", (team, name))
+                .map(|_| ())
         })
         .await
     }

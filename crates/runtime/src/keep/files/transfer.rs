@@ -165,9 +165,9 @@ impl Caller {
         Ok(Self { stream, early, at: 0 })
     }
 
-    /// Tells it why nothing is done for it.
-    pub fn refuse(mut self, failure: Failure) {
-        let _ = self.say(&Said::Failed(failure));
+    /// Tells it the one answer.
+    pub fn tell(mut self, said: &Said) {
+        let _ = self.say(said);
     }
 
     fn say(&mut self, said: &Said) -> Result<(), Over> {
