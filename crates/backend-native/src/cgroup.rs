@@ -65,6 +65,9 @@ pub struct Counters {
 const PREFIX: &str = "fumehood-";
 /// A process that was killed leaves its cgroup only when it is gone: some milliseconds.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(1);
+/// How long the kernel is asked to take memory back, and how much at once.
+const PUSH_LIMIT: Duration = Duration::from_secs(1);
+const PUSHED_AT_ONCE: u64 = 32 << 20;
 /// How long processes may take to stop: one in a call of the kernel's does so when that is over.
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 const SHORTEST_PAUSE: Duration = Duration::from_micros(30);
@@ -288,10 +291,23 @@ impl Cgroup {
         }
     }
 
-    /// The numbers of the processes in it.
-    pub fn members(&self) -> Vec<i32> {
-        let listed = fs::read_to_string(self.memory.join("cgroup.procs")).unwrap_or_default();
-        listed.lines().filter_map(|line| line.parse().ok()).collect()
+    /// Has the kernel take back what memory it can of those in it, for a moment. Gives the bytes that are fewer.
+    pub fn push_out(&self) -> u64 {
+        let before = self.counters().memory_bytes.unwrap_or(0);
+        let deadline = Instant::now() + PUSH_LIMIT;
+        let mut now = before;
+        loop {
+            // An error says that not all of it could be had, which is what is to be found out.
+            let _ = match self.version {
+                Version::One => write(&self.memory, "memory.force_empty", 0),
+                Version::Two => write(&self.memory, "memory.reclaim", now.min(PUSHED_AT_ONCE)),
+            };
+            let left = self.counters().memory_bytes.unwrap_or(0);
+            if left >= now || left == 0 || Instant::now() >= deadline || self.version == Version::One {
+                return before.saturating_sub(left);
+            }
+            now = left;
+        }
     }
 
     /// Processor time of all who are and were in it, where this cgroup counts it.

@@ -275,8 +275,8 @@ impl Live for NativeInstance {
         Ok(())
     }
 
-    fn members(&self) -> Vec<i32> {
-        self.parts.cgroup.as_ref().map(Cgroup::members).unwrap_or_default()
+    fn push_out(&mut self) -> u64 {
+        self.parts.cgroup.as_ref().map_or(0, Cgroup::push_out)
     }
 
     fn cpu_ms(&mut self) -> u64 {

@@ -116,6 +116,7 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
         Ok((laid, maker))
     });
     program.extend(rest);
+    let lives_on = plan.placement.living.is_some();
     let spawned = made.and_then(|made| Ok((launch::spawn(&program, fresh, None)?, made)));
     drop(program);
     match spawned {
@@ -129,7 +130,8 @@ pub(crate) fn launch(plan: &NativePlan, parts: LaunchParts) -> Result<NativeInst
             let gateway = plan.placement.gateway.as_ref().map(|spec| gateway::named(spec, sockets));
             let gateway =
                 gateway.transpose().map_err(|error| prepare("take the gateway's sockets", &error))?;
-            let makers = [namespaces, plumber, maker];
+            // For one command they are waited for at its end, when they are long gone; what lives on waits now.
+            let makers = [namespaces, plumber, maker].map(|maker| maker.filter(|_| !lives_on));
             let listener = listener.map(Listener::from);
             let parts = Parts {
                 identity,

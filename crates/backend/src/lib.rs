@@ -158,8 +158,9 @@ pub trait Live: Debug {
     /// The kernel refused; they are still stopped.
     fn thaw(&mut self) -> Result<(), FreezeError>;
 
-    /// The processes of the guest as this host numbers them, while they are frozen.
-    fn members(&self) -> Vec<i32>;
+    /// Gives memory of a frozen guest back to the host, where it has somewhere to put it: to its disk what came from
+    /// there, the rest to swap. Gives the bytes that this freed; they come back when they are touched.
+    fn push_out(&mut self) -> u64;
 
     /// Processor time of the guest so far, in milliseconds. Looks at every process: not for each turn of a loop.
     fn cpu_ms(&mut self) -> u64;

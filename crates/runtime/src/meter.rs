@@ -51,7 +51,15 @@ pub(crate) struct Meter {
     next_memory: Option<Instant>,
     next_disk: Option<Instant>,
     peak_bytes: u64,
+    quiet: bool,
+    /// How much rarer than usual it looks.
+    pace: u32,
+    /// What was found on disk the last time.
+    disk_bytes: u64,
 }
+
+/// What is quiet is looked at ever more rarely, down to this.
+const RAREST: u32 = 16;
 
 // === impl Excess ===
 
@@ -82,7 +90,30 @@ impl Meter {
             written,
             layer_full: false,
             peak_bytes: 0,
+            quiet: false,
+            pace: 1,
+            disk_bytes: 0,
         }
+    }
+
+    /// Says whether somebody is at work: where nobody is, and nothing changes, it is looked at more rarely.
+    pub(crate) fn set_busy(&mut self, busy: bool) {
+        if busy && self.pace > 1 {
+            self.pace = 1;
+            let now = Instant::now();
+            self.next_memory = self.next_memory.map(|at| at.min(now + MEMORY_EVERY));
+            self.next_disk = self.next_disk.map(|at| at.min(now + DISK_EVERY));
+        }
+        self.quiet = !busy;
+    }
+
+    /// Bytes on disk, as they were found the last time.
+    pub(crate) const fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
+    }
+
+    fn settle_pace(&mut self, changed: bool) {
+        self.pace = if self.quiet && !changed { (self.pace * 2).min(RAREST) } else { 1 };
     }
 
     /// When [`Meter::look`] has something to do.
@@ -93,8 +124,11 @@ impl Meter {
     /// Looks at what is due.
     pub(crate) fn look(&mut self, instance: &mut dyn Instance, now: Instant) -> Option<Excess> {
         if self.next_memory.is_some_and(|at| now >= at) {
-            self.next_memory = Some(now + MEMORY_EVERY);
+            self.next_memory = Some(now + MEMORY_EVERY * self.pace);
             let used = instance.meters().memory_bytes.unwrap_or(0);
+            if self.next_disk.is_none() {
+                self.settle_pace(used > self.peak_bytes);
+            }
             self.peak_bytes = self.peak_bytes.max(used);
             if used > self.memory_limit {
                 return Some(Excess::Memory { limit_bytes: self.memory_limit, peak_bytes: self.peak_bytes });
@@ -102,7 +136,9 @@ impl Meter {
         }
         if self.next_disk.is_some_and(|at| now >= at) {
             let used = self.written_bytes();
-            self.next_disk = Some(Instant::now() + DISK_EVERY.max(now.elapsed() * DISK_SHARE));
+            self.settle_pace(used != self.disk_bytes);
+            self.disk_bytes = used;
+            self.next_disk = Some(Instant::now() + (DISK_EVERY * self.pace).max(now.elapsed() * DISK_SHARE));
             if used > self.disk_limit {
                 return Some(Excess::Disk { limit_bytes: self.disk_limit, peak_bytes: used });
             }

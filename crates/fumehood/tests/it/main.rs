@@ -26,6 +26,8 @@ mod images;
 #[cfg(test)]
 mod lab;
 #[cfg(test)]
+mod living;
+#[cfg(test)]
 mod machine;
 #[cfg(test)]
 mod microvm;

@@ -10,11 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Long enough for the reaper's published second, on a busy machine.
-const SETTLED: Duration = Duration::from_secs(20);
+pub(crate) const SETTLED: Duration = Duration::from_secs(20);
 
 /// All that could be left behind, by name.
 #[derive(Debug, PartialEq, Eq)]
-struct Host {
+pub(crate) struct Host {
     processes: BTreeSet<String>,
     mounts: BTreeSet<String>,
     cgroups: BTreeSet<String>,
@@ -27,7 +27,7 @@ struct Host {
 
 impl Host {
     /// What there is now that could be ours.
-    fn now(lab: &Lab) -> Self {
+    pub(crate) fn now(lab: &Lab) -> Self {
         let mark = lab.path().to_str().unwrap();
         Self {
             processes: processes(lab, mark),
@@ -49,7 +49,7 @@ impl Host {
     }
 
     /// What is here and was not there.
-    fn beyond(&self, before: &Self) -> Vec<String> {
+    pub(crate) fn beyond(&self, before: &Self) -> Vec<String> {
         [
             (&self.processes, &before.processes),
             (&self.mounts, &before.mounts),

@@ -594,6 +594,7 @@ impl<'a> Keeper<'a> {
         if self.life.frozen.is_some() {
             return;
         }
+        self.meter.set_busy(self.commands.values().any(|command| command.ended.is_none()));
         if let Some(excess) = self.meter.look(self.instance, now) {
             let ending = excess.ending();
             return self.finish(format!("{} limit", limit_of(&ending)), false, ending);
@@ -699,7 +700,7 @@ impl<'a> Keeper<'a> {
             cpu_ms: cpu_ms.max(self.seen_cpu_ms),
             memory_bytes: meters.memory_bytes,
             memory_limit_bytes: self.life.memory_limit,
-            disk_bytes: meters.disk_bytes,
+            disk_bytes: meters.disk_bytes.or(Some(self.meter.disk_bytes())),
             disk_limit_bytes: self.life.disk_limit,
             home: self.life.home.clone(),
             cwd: self.life.base.cwd.to_string_lossy().into_owned(),

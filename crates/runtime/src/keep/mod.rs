@@ -156,7 +156,7 @@ impl Birth<'_> {
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
         let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
-        let meter = self.meter(&places);
+        let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
         life.parts = parts;
@@ -389,15 +389,13 @@ impl Birth<'_> {
         }
     }
 
-    fn meter(&self, places: &Places) -> Meter {
+    fn meter(&self) -> Meter {
         let memory = self.enforcement.of(Clause::Resources).iter();
         let watched =
             memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
-        // Everything that it keeps is on our own disk.
-        let written = match places.disk() {
-            Some(mount) => Written::Image { mount, larger: false },
-            None => Written::Folder(self.folder.clone()),
-        };
+        // Everything that it keeps is in its folder: also the layer's file system, which is a file of as many blocks as
+        // were written.
+        let written = Written::Folder(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
     }
 }

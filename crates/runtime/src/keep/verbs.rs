@@ -206,8 +206,8 @@ impl Keeper<'_> {
     fn attach(&mut self, number: u64, exec: u32, output_at: u64, error_at: u64) -> Verdict<Option<Said>> {
         let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
         let pid = command.pid;
-        let ends = [command.output.ring.end(), command.error.ring.end()];
-        let follower = Follower::new(exec, output_at.min(ends[0]), error_at.min(ends[1]));
+        // Bytes that are still to come can be left out too.
+        let follower = Follower::new(exec, output_at, error_at);
         self.set_role(number, Role::Follow(follower));
         if let Some(connection) = self.connections.get_mut(&number)
             && pid != 0
@@ -284,7 +284,8 @@ impl Keeper<'_> {
         self.freeze("pause the sandbox")?;
         self.life.paused = true;
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ok(Said::Paused { frozen_us, reclaimed_bytes: 0 })
+        let reclaimed_bytes = self.instance.live().map_or(0, Live::push_out);
+        Ok(Said::Paused { frozen_us, reclaimed_bytes })
     }
 
     fn resume(&mut self) -> Verdict<Said> {
