@@ -18,6 +18,7 @@ mod memory;
 mod metadata;
 mod microvm;
 mod run;
+mod serve;
 mod size;
 mod tidy;
 mod wasm;
@@ -34,6 +35,7 @@ Usage: cargo xtask COMMAND
                    engine       engine-only figures, from the benchmark in backend-native
                    gvisor       the gvisor level beside `runsc run`
                    memory       mean memory of idle sandboxes
+                   serve        the daemon over HTTP: claims, bursts, a thousand idle sandboxes, the kill switch
                    size         size of the binary and of init, and that both are static
                    wasm         the engine of the level wasm, and a script beside node
                    workspace    start under a large copy-on-write workspace, beside an empty one
@@ -46,11 +48,12 @@ Usage: cargo xtask COMMAND
 ";
 
 /// The parts of `bench`.
-const BENCH: [run::Part; 7] = [
+const BENCH: [run::Part; 8] = [
     ("start", bench::whole_process),
     ("engine", engine::judge),
     ("gvisor", gvisor::judge),
     ("memory", memory::idle),
+    ("serve", serve::judge),
     ("size", size::check),
     ("wasm", wasm::judge),
     ("workspace", workspace::large_beside_empty),

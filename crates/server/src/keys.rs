@@ -136,8 +136,9 @@ pub fn without_daemon(
         let keys = Keys::load(Registry::open(&folder(state))?).await?;
         let answer = match (method, path.strip_prefix("/v1/keys/")) {
             ("POST", None) => {
-                let body = serde_json::from_value(body.clone())
-                    .map_err(|error| ApiError::plain(Code::BadRequest, "read what was asked", error.to_string()))?;
+                let body = serde_json::from_value(body.clone()).map_err(|error| {
+                    ApiError::plain(Code::BadRequest, "read what was asked", error.to_string())
+                })?;
                 serde_json::to_value(mint(&keys, body).await?)
             }
             ("DELETE", Some(name)) => {

@@ -74,8 +74,13 @@ fn attempt(what: What) -> Result<Vec<String>, Refusal> {
         What::Ls => {
             let keys = ask("GET", "/v1/keys", &Value::Null)?;
             let line = |key: &Value| {
-                let scopes: Vec<&str> =
-                    key.get("scopes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+                let scopes: Vec<&str> = key
+                    .get("scopes")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .collect();
                 format!("{}  team {}  {}", text(key, "name"), text(key, "team"), scopes.join(","))
             };
             Ok(keys.as_array().into_iter().flatten().map(line).collect())

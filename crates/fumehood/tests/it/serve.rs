@@ -120,9 +120,10 @@ fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Ve
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or_else(|| {
-        panic!("no answer to {method} {path}: {:?}", String::from_utf8_lossy(&answer))
-    });
+    let end = answer
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer to {method} {path}: {:?}", String::from_utf8_lossy(&answer)));
     let status = String::from_utf8_lossy(&answer[9..12]).parse().unwrap();
     (status, answer[end + 4..].to_vec())
 }
@@ -179,8 +180,15 @@ fn what_lives_is_found_again_after_a_kill() {
             let head = format!("X-API-KEY: {key}\r\nIdempotency-Key: step-{step}\r\n");
             let attempt = || {
                 let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
-                let path = if step % 2 == 0 { "/v1/sandboxes".to_owned() } else { format!("/v1/sandboxes/{other}/pause") };
-                let _ = write!(stream, "POST {path} HTTP/1.0\r\nHost: localhost\r\n{head}Content-Length: 2\r\n\r\n{{}}");
+                let path = if step % 2 == 0 {
+                    "/v1/sandboxes".to_owned()
+                } else {
+                    format!("/v1/sandboxes/{other}/pause")
+                };
+                let _ = write!(
+                    stream,
+                    "POST {path} HTTP/1.0\r\nHost: localhost\r\n{head}Content-Length: 2\r\n\r\n{{}}"
+                );
                 let _ = stream.read_to_end(&mut Vec::new());
             };
             attempt();
@@ -319,18 +327,22 @@ fn nobody_is_let_in_who_should_not_be() {
     }
     assert!(routes > 35, "{routes}");
     assert_eq!(daemon.list(), [id.as_str()]);
-    for odd in ["..", "%2e%2e%2f%2e%2e", "../../serve", "x%00y", "%C3%A9", "0123456789abcdeff", &"a".repeat(4096)] {
+    for odd in
+        ["..", "%2e%2e%2f%2e%2e", "../../serve", "x%00y", "%C3%A9", "0123456789abcdeff", &"a".repeat(4096)]
+    {
         for method in ["GET", "DELETE"] {
             let (status, _) = daemon.ask(method, &format!("/v1/sandboxes/{odd}"), &Value::Null);
             assert!([400, 404, 405].contains(&status), "{method} {odd}: {status}");
         }
     }
     let mine = format!("X-API-KEY: {}\r\n", daemon.key);
-    for foreign in ["Host: evil.example.com\r\n", "Origin: https://evil.example.com\r\n", "Origin: null\r\n"] {
+    for foreign in ["Host: evil.example.com\r\n", "Origin: https://evil.example.com\r\n", "Origin: null\r\n"]
+    {
         let (status, _) = raw(daemon.port, "GET", "/v1/sandboxes", &format!("{mine}{foreign}"), b"");
         assert_eq!(status, 403, "{foreign}");
     }
-    let (status, error) = daemon.ask_as(&other, "POST", "/v1/sandboxes", &json!({ "envelope": { "filesystem": {} } }));
+    let (status, error) =
+        daemon.ask_as(&other, "POST", "/v1/sandboxes", &json!({ "envelope": { "filesystem": {} } }));
     assert_eq!((status, &error["code"]), (403, &json!("forbidden")), "{error}");
 }
 
@@ -351,7 +363,9 @@ fn slow_clients_large_bodies_and_bad_keys_do_no_harm() {
     let (status, _) = raw(daemon.port, "POST", "/v1/sandboxes", &head, &huge);
     assert_eq!(status, 413);
     let deep = "[".repeat(100_000);
-    for bad in [deep.as_str(), "{", "\"", "{\"labels\":{\"a\":1}}", "{\"ttl_seconds\":1e308}", "{\"nothing\":1}"] {
+    for bad in
+        [deep.as_str(), "{", "\"", "{\"labels\":{\"a\":1}}", "{\"ttl_seconds\":1e308}", "{\"nothing\":1}"]
+    {
         let (status, _) = raw(daemon.port, "POST", "/v1/sandboxes", &head, bad.as_bytes());
         assert_eq!(status, 400, "{}", &bad[..bad.len().min(40)]);
     }
@@ -359,7 +373,11 @@ fn slow_clients_large_bodies_and_bad_keys_do_no_harm() {
     let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     for number in 0..10_000 {
-        write!(stream, "GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: e2b_{number:040x}\r\n\r\n").unwrap();
+        write!(
+            stream,
+            "GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: e2b_{number:040x}\r\n\r\n"
+        )
+        .unwrap();
         let (mut length, mut status) = (0, String::new());
         answers.read_line(&mut status).unwrap();
         assert!(status.starts_with("HTTP/1.1 401"), "{status}");

@@ -164,17 +164,26 @@ impl<'a> Wall<'a> {
         if !self.is_heard() {
             return;
         }
+        self.open();
         self.stage = match std::mem::replace(&mut self.stage, Stage::Shut) {
-            Stage::Idle(gate) => match gate.open() {
-                Ok((intake, pidfd)) => Stage::Open(Open { intake, pidfd }),
-                Err(error) => {
-                    self.fault = Some(format!("the gate could not be started: {error}"));
-                    Stage::Shut
-                }
-            },
             Stage::Open(open) => self.take(open, log, PACKETS_AT_ONCE),
-            stage @ (Stage::Absent | Stage::Shut) => stage,
+            stage @ (Stage::Absent | Stage::Idle(_) | Stage::Shut) => stage,
         };
+    }
+
+    /// Makes the gate, if there is none yet: at the first packet, or sooner by a keeper that will have more threads.
+    ///
+    /// Preconditions: this process has one thread.
+    pub(crate) fn open(&mut self) {
+        if !self.will_fork() {
+            return;
+        }
+        if let Stage::Idle(gate) = std::mem::replace(&mut self.stage, Stage::Shut) {
+            match gate.open() {
+                Ok((intake, pidfd)) => self.stage = Stage::Open(Open { intake, pidfd }),
+                Err(error) => self.fault = Some(format!("the gate could not be started: {error}")),
+            }
+        }
     }
 
     /// The run is over: lets the gate say how everything ended, and ends it.

@@ -14,8 +14,6 @@ mod folder;
 mod keeper;
 mod relay;
 mod ring;
-pub mod snapshot;
-mod tree;
 mod verbs;
 
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
@@ -132,12 +130,6 @@ impl Birth<'_> {
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
-        let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
-        if let Some(name) = &self.request.spec.snapshot {
-            let layer = places.layer.as_ref().map(|layer| &layer.meta);
-            snapshot::restore(&self.state.snapshots(), name, &parts, layer)
-                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
-        }
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
@@ -155,12 +147,12 @@ impl Birth<'_> {
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
-        let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
-        let meter = self.meter();
+        let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        // Not at the first packet, as in a run: who works on files has a thread of its own here.
+        wall.open();
+        let meter = self.meter(&places);
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
-        life.parts = parts;
-        life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
         let means =
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
@@ -383,19 +375,18 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
-            parts: Vec::new(),
-            layer: None,
-            snapshots: self.state.snapshots(),
         }
     }
 
-    fn meter(&self) -> Meter {
+    fn meter(&self, places: &Places) -> Meter {
         let memory = self.enforcement.of(Clause::Resources).iter();
         let watched =
             memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
-        // Everything that it keeps is in its folder: also the layer's file system, which is a file of as many blocks as
-        // were written.
-        let written = Written::Folder(self.folder.clone());
+        // Everything that it keeps is on our own disk.
+        let written = match places.disk() {
+            Some(mount) => Written::Image { mount, larger: false },
+            None => Written::Folder(self.folder.clone()),
+        };
         Meter::new(self.request.run.envelope.resources(), watched, written)
     }
 }

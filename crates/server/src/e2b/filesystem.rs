@@ -162,7 +162,7 @@ async fn watch(guest: &Guest, asked: Asked) -> Result<Watched, Fault> {
 async fn gather(mut watched: Watched, events: Events) {
     loop {
         match next(&mut watched).await {
-            Ok(event) => events.add(event),
+            Ok((path, change)) => events.add(event(&watched, &path, change).await),
             Err(fault) => return events.end(fault),
         }
     }
@@ -185,8 +185,8 @@ async fn pour(
     };
     let mut end = std::pin::pin!(end);
     let fault = loop {
-        let event = tokio::select! {
-            event = next(&mut watched) => event,
+        let change = tokio::select! {
+            change = next(&mut watched) => change,
             () = tap.closed() => return,
             () = end.as_mut() => break Fault::new(Status::DeadlineExceeded, "the watch's time is over"),
             () = tokio::time::sleep(keepalive) => {
@@ -194,8 +194,9 @@ async fn pour(
                 continue;
             }
         };
-        match event {
-            Ok(event) => {
+        match change {
+            Ok((path, change)) => {
+                let event = event(&watched, &path, change).await;
                 if !tap.bytes(connect::message(&json!({ "filesystem": event }))).await {
                     return;
                 }
@@ -206,26 +207,30 @@ async fn pour(
     tap.bytes(connect::last(Some(&fault))).await;
 }
 
-/// The next change, in envd's words.
-async fn next(watched: &mut Watched) -> Result<Value, Fault> {
+/// The next change. May be dropped between polls and loses nothing.
+async fn next(watched: &mut Watched) -> Result<(String, Change), Fault> {
     loop {
         match watched.conversation.next().await? {
-            Some(Frame::Said(Said::Changed { path, change })) => {
-                let below = path.strip_prefix(watched.path.trim_end_matches('/')).unwrap_or(&path);
-                let mut event = json!({ "name": below.trim_start_matches('/'), "type": word(change) });
-                if watched.includes_entry
-                    && let Ok(entry) = look(watched.entered.keeper(), &path).await
-                    && let Some(event) = event.as_object_mut()
-                {
-                    event.insert("entry".to_owned(), entries::words(watched.entered.keeper(), &entry).await);
-                }
-                return Ok(event);
-            }
+            Some(Frame::Said(Said::Changed { path, change })) => return Ok((path, change)),
             Some(Frame::Said(Said::Failed(failure))) => return Err(ApiError::from(failure).into()),
             Some(Frame::Said(_) | Frame::Bytes(..)) => {}
             None => return Err(Fault::new(Status::Unavailable, "the keeper ended the watch")),
         }
     }
+}
+
+/// A change in envd's words.
+async fn event(watched: &Watched, path: &str, change: Change) -> Value {
+    let below = path.strip_prefix(watched.path.trim_end_matches('/')).unwrap_or(path);
+    let mut event = json!({ "name": below.trim_start_matches('/'), "type": word(change) });
+    let keeper = watched.entered.keeper();
+    if watched.includes_entry
+        && let Ok(entry) = look(keeper, path).await
+        && let Some(event) = event.as_object_mut()
+    {
+        event.insert("entry".to_owned(), entries::words(keeper, &entry).await);
+    }
+    event
 }
 
 const fn word(change: Change) -> &'static str {

@@ -123,7 +123,7 @@ async fn answer(door: &Door, guest: &Guest, request: Request) -> Result<Response
         (Method::DELETE, ["contexts", id]) => {
             let entered = envd::enter(guest).await?;
             let found = find(entered.keeper(), id).await?.ok_or_else(|| missing(id))?;
-            entered.keeper().call(&Ask::Signal { exec: found.exec, signal: KILL }).await?;
+            end(entered.keeper(), found.exec).await?;
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         (Method::POST, ["contexts", id, "restart"]) => restart(door, guest, id).await,
@@ -154,7 +154,7 @@ async fn restart(door: &Door, guest: &Guest, id: &str) -> Result<Response, Refus
     let home = guest.live.sandbox().home;
     let cwd = match &found {
         Some(found) => {
-            entered.keeper().call(&Ask::Signal { exec: found.exec, signal: KILL }).await?;
+            end(entered.keeper(), found.exec).await?;
             found.cwd.clone()
         }
         None if id == DEFAULT => home,
@@ -285,6 +285,23 @@ async fn start(guest: &Guest, keeper: &Keeper, id: &str, cwd: String) -> Result<
         Said::Started { exec, .. } => Ok(exec),
         _ => Err(Refusal(ApiError::plain(Code::Internal, "start Python", "the keeper answered something else"))),
     }
+}
+
+/// Ends a kernel, and sees it end.
+async fn end(keeper: &Keeper, exec: u32) -> Result<(), Refusal> {
+    let mut watch = keeper.ask(&Ask::Attach { exec, stdout_from: u64::MAX, stderr_from: u64::MAX }).await?;
+    watch.answer().await?;
+    keeper.call(&Ask::Signal { exec, signal: KILL }).await?;
+    let ended = async {
+        while let Ok(Some(frame)) = watch.next().await {
+            if matches!(frame, Frame::Said(Said::Ended { .. } | Said::Failed(_))) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.map_err(|_| {
+        Refusal(ApiError::plain(Code::Busy, "end the context", "it was killed, and has not ended yet"))
+    })
 }
 
 /// The kernels that run.

@@ -336,12 +336,11 @@ fn cut(found: Vec<Sandbox>, page: &Page) -> Result<Listed, ApiError> {
         ApiError::plain(Code::BadRequest, "list sandboxes", "the page's token is not one that a list gave")
     })?;
     let limit = page.limit.unwrap_or(Page::USUAL).clamp(1, Page::MOST);
-    let mut rest =
-        found.into_iter().filter(|sandbox| {
-            after
-                .as_ref()
-                .is_none_or(|after| if page.oldest_first { sandbox.id > *after } else { sandbox.id < *after })
-        });
+    let mut rest = found.into_iter().filter(|sandbox| {
+        after
+            .as_ref()
+            .is_none_or(|after| if page.oldest_first { sandbox.id > *after } else { sandbox.id < *after })
+    });
     let sandboxes: Vec<Sandbox> = rest.by_ref().take(limit).collect();
     let next = rest.next().and_then(|_| sandboxes.last()).map(|last| last.id.to_string());
     Ok(Listed { sandboxes, next })
