@@ -14,6 +14,8 @@ mod folder;
 mod keeper;
 mod relay;
 mod ring;
+pub mod snapshot;
+mod tree;
 mod verbs;
 
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
@@ -34,7 +36,7 @@ use fumehood_backend::{Backend, Instance, StartError};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
-use fumehood_model::event::{Event, Living};
+use fumehood_model::event::{Branch, Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
 use keeper::{Keeper, Life, Means, Over};
@@ -66,7 +68,8 @@ pub struct LiveRequest {
 pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &mut dyn FnMut(&Born)) {
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
     let folder = state.sandboxes().join(id.as_str());
-    let mut birth = Birth { backend, state, request, id, folder, enforcement: Enforcement::default() };
+    let mut birth =
+        Birth { backend, state, request, id, folder, enforcement: Enforcement::default(), from: None };
     if let Err(ending) = birth.go(tell) {
         let _ = places::remove_layer(&birth.folder);
         tell(&Born::Failed(failure(&ending)));
@@ -110,6 +113,7 @@ struct Birth<'a> {
     id: TaskId,
     folder: PathBuf,
     enforcement: Enforcement,
+    from: Option<Branch>,
 }
 
 /// What must not be let go of while a sandbox is made.
@@ -130,6 +134,13 @@ impl Birth<'_> {
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
+        let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
+        if let Some(name) = &self.request.spec.snapshot {
+            let layer = places.layer.as_ref().map(|layer| &layer.meta);
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
+                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+            self.from = Some(from);
+        }
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
@@ -147,12 +158,12 @@ impl Birth<'_> {
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
-        let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
-        // Not at the first packet, as in a run: who works on files has a thread of its own here.
-        wall.open();
-        let meter = self.meter(&places);
+        let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
+        life.parts = parts;
+        life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
         let means =
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
@@ -307,6 +318,7 @@ impl Birth<'_> {
         };
         let living = Event::Living(Living {
             actor: spec.actor.clone(),
+            from: self.from.clone(),
             labels: spec.labels.clone(),
             env_names: spec.env.iter().map(|(name, _)| name.clone()).collect(),
             snapshot: spec.snapshot.clone(),
@@ -375,18 +387,19 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
+            parts: Vec::new(),
+            layer: None,
+            snapshots: self.state.snapshots(),
         }
     }
 
-    fn meter(&self, places: &Places) -> Meter {
+    fn meter(&self) -> Meter {
         let memory = self.enforcement.of(Clause::Resources).iter();
         let watched =
             memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
-        // Everything that it keeps is on our own disk.
-        let written = match places.disk() {
-            Some(mount) => Written::Image { mount, larger: false },
-            None => Written::Folder(self.folder.clone()),
-        };
+        // Everything that it keeps is in its folder: also the layer's file system, which is a file of as many blocks as
+        // were written.
+        let written = Written::Folder(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
     }
 }
