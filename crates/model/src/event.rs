@@ -113,9 +113,22 @@ pub enum Event {
     Closed {},
 }
 
+/// A point in the record of another task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Branch {
+    pub task: String,
+    /// Lines so far.
+    pub lines: u64,
+    /// The digest of the last of them.
+    pub hash: String,
+}
+
 /// What is said of a living sandbox when it begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Living {
+    /// Where in another sandbox's record its files are from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Branch>,
     /// Who asked for it: a key's name, a user.
     pub actor: String,
     pub labels: BTreeMap<String, String>,

@@ -37,6 +37,9 @@ struct Args {
     /// Keep a cache for this project: `npm`, `pip`, `cargo`, or a folder inside. May be repeated
     #[arg(long = "cache", value_name = "KIND|DIR", help_heading = "Files")]
     caches: Vec<String>,
+    /// Begin with the files of a snapshot (`fumehood snapshot ID NAME`)
+    #[arg(long, value_name = "NAME", help_heading = "Files")]
+    snapshot: Option<String>,
     /// Stand on an image of the store, or on an unpacked root folder, in place of the host's system folders
     #[arg(long, value_name = "NAME|DIR", help_heading = "Files")]
     image: Option<OsString>,
@@ -125,10 +128,14 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
 fn attempt(args: Args) -> Result<(), Refusal> {
     let json = args.json;
     sandboxes::sweep(&tasks::state()?);
-    let born = start(&spec_of(args)?)?;
-    match &born {
+    show(&start(&spec_of(args)?)?, json)
+}
+
+/// Says what became of a birth.
+pub(super) fn show(born: &Born, json: bool) -> Result<(), Refusal> {
+    match born {
         Born::Ready { id, .. } if !json => screen::say(id.as_str()),
-        Born::Ready { .. } => screen::say_json(&born),
+        Born::Ready { .. } => screen::say_json(born),
         Born::Failed(failure) => {
             return Err(Refusal::new(
                 &failure.message,
@@ -142,7 +149,7 @@ fn attempt(args: Args) -> Result<(), Refusal> {
 
 /// What is asked of the keeper: the same words as a run's, put together in the same way.
 fn spec_of(args: Args) -> Result<Spec, Refusal> {
-    let (ttl, labels) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?);
+    let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
     let run = RunArguments {
         workspace: args.workspace,
         inputs: args.inputs,
@@ -184,11 +191,11 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, expires_ms: ttl, actor, ..Spec::default() })
+    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, ..Spec::default() })
 }
 
 /// Starts a keeper and hears its one answer.
-fn start(spec: &Spec) -> Result<Born, Refusal> {
+pub(super) fn start(spec: &Spec) -> Result<Born, Refusal> {
     const STEP: &str = "start a keeper";
     let failed = |error: &dyn std::fmt::Display| {
         Refusal::new(
@@ -215,7 +222,7 @@ fn start(spec: &Spec) -> Result<Born, Refusal> {
     Ok(born)
 }
 
-fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
+pub(super) fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
     let Some(typed) = typed else { return Ok(None) };
     let time = quantity::duration(typed).map_err(|error| {
         Refusal::new(
@@ -228,7 +235,7 @@ fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
     Ok(u64::try_from((now + time).as_millis()).ok())
 }
 
-fn labels(typed: &[String]) -> Result<BTreeMap<String, String>, Refusal> {
+pub(super) fn labels(typed: &[String]) -> Result<BTreeMap<String, String>, Refusal> {
     let pair = |text: &String| match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(Refusal::new(

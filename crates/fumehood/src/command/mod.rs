@@ -28,6 +28,7 @@ mod run;
 mod run_arguments;
 mod schema;
 mod serve;
+mod snapshot;
 mod stop;
 mod trust;
 
@@ -54,6 +55,9 @@ const COMMANDS: &[Command] = &[
     ("files", "Read, write and list the files of a living sandbox", files::main),
     ("pause", "Stop every process of a living sandbox where it is", stop::pause),
     ("resume", "Let a paused sandbox go on", stop::resume),
+    ("snapshot", "Keep the files of a living sandbox as they are now", snapshot::snapshot_main),
+    ("snapshots", "List and remove snapshots", snapshot::snapshots_main),
+    ("fork", "Make sandboxes that begin with the files of another", snapshot::fork_main),
     ("stop", "End a living sandbox", stop::main),
     ("rm", "End a sandbox, and remove files of it that were kept", stop::remove),
     ("diff", "Show what a run changed in its copy of the workspace", diff::main),
@@ -129,7 +133,7 @@ fn unknown(word: &OsString) -> Refusal {
 }
 
 fn help() -> String {
-    let list: String = COMMANDS.iter().map(|(name, what, _)| format!("  {name:<9}{what}\n")).collect();
+    let list: String = COMMANDS.iter().map(|(name, what, _)| format!("  {name:<11}{what}\n")).collect();
     format!(
         "Runs code that you do not trust behind walls that you can see.\n\n\
          Usage: fumehood COMMAND [ARGUMENTS]\n\nCommands:\n{list}\n\

@@ -19,6 +19,7 @@ use crate::files::discard::remove_tree;
 use crate::files::layer::LayerMeta;
 use crate::files::text::escape_path;
 use fumehood_keep::wire::{Failure, FailureCode};
+use fumehood_model::event::Branch;
 use fumehood_sys::dirfd::DirHandle;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -177,13 +178,13 @@ impl Drop for Taking {
     }
 }
 
-/// Fills the empty folders of a new sandbox with what is in the snapshot `name`.
+/// Fills the empty folders of a new sandbox with what is in the snapshot `name`, and says of what that is.
 pub(crate) fn restore(
     snapshots: &Path,
     name: &str,
     parts: &[Part],
     layer: Option<&LayerMeta>,
-) -> Result<(), Failure> {
+) -> Result<Branch, Failure> {
     checked(name)?;
     let fault = |error: io::Error| {
         failures::new(
@@ -225,7 +226,7 @@ pub(crate) fn restore(
         // It is the new sandbox's own, with the new one's mode.
         to.set_mode(new.mode).map_err(fault)?;
     }
-    Ok(())
+    Ok(Branch { task: meta.sandbox, lines: meta.record_lines, hash: meta.record_hash })
 }
 
 /// The snapshots there are, by name.
@@ -335,3 +336,6 @@ fn unkept(name: &str, error: &io::Error) -> Failure {
     };
     failures::new(code, (&message, chain(error)), remedy)
 }
+
+#[cfg(test)]
+mod tests;

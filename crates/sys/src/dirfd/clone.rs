@@ -8,13 +8,16 @@ use std::os::fd::RawFd;
 
 /// The longest list of attribute names, and the longest value, that Linux knows.
 const ATTRIBUTE_BYTES: usize = 64 * 1024;
-const CHUNK_BYTES: usize = 1 << 20;
+/// What fits the processor's cache.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// How content was copied so far; what a file system can not do is not tried again.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Means {
     cannot_share: bool,
     cannot_copy: bool,
+    /// One for all: making memory costs as much as filling it.
+    buffer: Vec<u8>,
 }
 
 /// An attribute's name and value.
@@ -70,9 +73,10 @@ impl FileHandle {
                 Err(_) => means.cannot_copy = true,
             }
         }
-        let mut buffer = vec![0; wanted.min(CHUNK_BYTES)];
-        let count = std::os::unix::fs::FileExt::read_at(self.file(), &mut buffer, at)?;
-        let read = buffer.get(..count).unwrap_or_default();
+        means.buffer.resize(CHUNK_BYTES, 0);
+        let room = means.buffer.get_mut(..wanted.min(CHUNK_BYTES)).unwrap_or_default();
+        let count = std::os::unix::fs::FileExt::read_at(self.file(), room, at)?;
+        let read = means.buffer.get(..count).unwrap_or_default();
         std::os::unix::fs::FileExt::write_all_at(to.file(), read, at)?;
         Ok(count as u64)
     }

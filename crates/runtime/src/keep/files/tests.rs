@@ -172,7 +172,7 @@ fn links_lead_inside_whatever_they_say() {
 #[test]
 fn only_regular_files_are_opened() {
     let lab = Lab::new();
-    fumehood_sys::dirfd::DirHandle::open(&lab.at("/")).unwrap().make_fifo(OsStr::new("pipe")).unwrap();
+    DirHandle::open(&lab.at("/")).unwrap().make_fifo(OsStr::new("pipe")).unwrap();
     let _socket = UnixListener::bind(lab.at("socket")).unwrap();
     lab.files.make_dir("/folder").unwrap();
     for name in ["/pipe", "/socket", "/folder", "/"] {
@@ -293,7 +293,7 @@ fn a_move_to_another_file_system_carries_the_tree() {
     fs::set_permissions(lab.at("tree/file"), fs::Permissions::from_mode(0o750)).unwrap();
     symlink("file", lab.at("tree/link")).unwrap();
     let (from, to) = (lab.at("tree"), shm.path().join("tree"));
-    let dir = |path: &Path| fumehood_sys::dirfd::DirHandle::open(path).unwrap();
+    let dir = |path: &Path| DirHandle::open(path).unwrap();
     let place = |path: &Path| Place {
         parent: dir(path.parent().unwrap()),
         name: path.file_name().unwrap().to_owned(),

@@ -1,0 +1,219 @@
+//! `fumehood snapshot`, `fumehood snapshots` and `fumehood fork`: the files of a living sandbox, kept and begun with.
+
+use super::create;
+use crate::refusal::Refusal;
+use crate::sandboxes::{self, Found};
+use crate::{scope, screen, tasks, usage};
+use clap::{Parser, Subcommand};
+use fumehood_keep::client::CallError;
+use fumehood_keep::wire::{Ask, Failure, Said, Spec};
+use fumehood_model::text::shown;
+use fumehood_runtime::keep::snapshot::{self, HIDDEN};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Children of one fork.
+const MOST_CHILDREN: u32 = 1000;
+
+/// Keep the files of a living sandbox as they are now, for sandboxes that begin with them.
+///
+/// HOME and `/workspace` are kept, or what was changed in the copy of a project; memory, `/tmp` and secrets are not.
+/// Every process stands still for the moment that it takes.
+#[derive(Debug, Parser)]
+#[command(
+    max_term_width = 100,
+    after_help = "Example:
+  fumehood snapshot 1m8n ready
+  fumehood create --snapshot ready"
+)]
+struct SnapshotArgs {
+    #[arg(value_name = "ID")]
+    id: String,
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make new sandboxes that begin with the files of one that lives, as they are now.
+///
+/// Each has its own id, record, placeholders of secrets and time to live, the same envelope, and what it writes is its
+/// own. The ids are printed. Processes are not forked.
+#[derive(Debug, Parser)]
+#[command(
+    max_term_width = 100,
+    after_help = "Example:
+  fumehood fork 1m8n -n 3"
+)]
+struct ForkArgs {
+    #[arg(value_name = "ID")]
+    id: String,
+    /// So many
+    #[arg(short = 'n', long = "count", value_name = "NUMBER", default_value_t = 1)]
+    count: u32,
+    /// Stop each after this time: `30m`, `8h` [default: each lives until it is stopped]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    ttl: Option<String>,
+    /// A label, in place of those of the first. May be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// List and remove snapshots.
+#[derive(Debug, Parser)]
+#[command(max_term_width = 100, disable_help_subcommand = true)]
+struct SnapshotsArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List them
+    Ls {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove one; sandboxes that began with it have files of their own
+    Rm {
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+    },
+}
+
+pub(crate) fn snapshot_main(words: Vec<OsString>) -> ExitCode {
+    usage::parse_or_tell("snapshot", words).map_or_else(|code| code, |args: SnapshotArgs| ended(keep(&args)))
+}
+
+pub(crate) fn fork_main(words: Vec<OsString>) -> ExitCode {
+    scope::enter("fork", &words);
+    usage::parse_or_tell("fork", words).map_or_else(|code| code, |args: ForkArgs| ended(fork(&args)))
+}
+
+pub(crate) fn snapshots_main(words: Vec<OsString>) -> ExitCode {
+    usage::parse_or_tell("snapshots", words).map_or_else(
+        |code| code,
+        |args: SnapshotsArgs| {
+            ended(match args.what {
+                What::Ls { json } => list(json),
+                What::Rm { names } => folder().and_then(|folder| {
+                    names.iter().try_for_each(|name| {
+                        snapshot::remove(&folder, name).map_err(|failure| refused(&failure))
+                    })
+                }),
+            })
+        },
+    )
+}
+
+fn ended(outcome: Result<(), Refusal>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            refusal.tell();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn keep(args: &SnapshotArgs) -> Result<(), Refusal> {
+    let found = sandboxes::pick(&args.id)?;
+    if args.name.starts_with('.') {
+        return Err(Refusal::new(
+            "name the snapshot",
+            format!("`{}` begins with `.`", shown(&args.name)),
+            "begin it with a letter or digit",
+        ));
+    }
+    let said = take(&found, args.name.clone())?;
+    if args.json {
+        screen::say_json(&said);
+    } else if let Said::Snapshot { name, bytes, frozen_us } = said {
+        screen::say(&format!(
+            "{name}: {bytes} bytes copied; it stood still for {:.1} ms",
+            frozen_millis(frozen_us)
+        ));
+    }
+    Ok(())
+}
+
+fn take(found: &Found, name: String) -> Result<Said, Refusal> {
+    match found.call(&Ask::Snapshot { name })? {
+        said @ Said::Snapshot { .. } => Ok(said),
+        _ => Err(found.unreached(&CallError::Closed)),
+    }
+}
+
+fn frozen_millis(micros: u64) -> f64 {
+    std::time::Duration::from_micros(micros).as_secs_f64() * 1000.0
+}
+
+fn fork(args: &ForkArgs) -> Result<(), Refusal> {
+    const STEP: &str = "fork the sandbox";
+    if !(1..=MOST_CHILDREN).contains(&args.count) {
+        return Err(Refusal::new(
+            STEP,
+            format!("{} is no number of children", args.count),
+            format!("ask for 1 to {MOST_CHILDREN}"),
+        ));
+    }
+    let found = sandboxes::pick(&args.id)?;
+    let description = found.description().ok_or_else(|| {
+        Refusal::new(
+            STEP,
+            format!("what `{}` is can not be read", found.id),
+            "`fumehood ls` lists those that live",
+        )
+    })?;
+    let folder = folder()?;
+    // Those of forks that were ended before they could tidy up.
+    let _ = snapshot::prune(&folder);
+    let expires_ms = create::expiry(args.ttl.as_deref())?;
+    let labels =
+        if args.labels.is_empty() { description.spec.labels.clone() } else { create::labels(&args.labels)? };
+    let random = fumehood_sys::host::random().unwrap_or_else(|_| u64::from(std::process::id()));
+    let name = format!("{HIDDEN}{}-{random:016x}", found.id);
+    take(&found, name.clone())?;
+    let actor = format!("uid:{}", fumehood_sys::host::euid());
+    let spec =
+        Spec { snapshot: Some(name.clone()), expires_ms, labels, actor, pooled: false, ..description.spec };
+    let born = (0..args.count).try_for_each(|_| create::show(&create::start(&spec)?, args.json));
+    let removed = snapshot::remove(&folder, &name).map_err(|failure| refused(&failure));
+    born.and(removed)
+}
+
+fn list(json: bool) -> Result<(), Refusal> {
+    let folder = folder()?;
+    let unread = |error: std::io::Error| {
+        Refusal::new("list the snapshots", error.to_string(), "look at the state folder's rights")
+    };
+    snapshot::prune(&folder).map_err(unread)?;
+    for snapshot in snapshot::list(&folder).map_err(unread)? {
+        if json {
+            screen::say_json(&snapshot);
+        } else {
+            let over = snapshot.workspace.as_deref().map(|path| format!("  over {path}")).unwrap_or_default();
+            let line = format!(
+                "{}  of {}  {} entries, {} bytes{over}",
+                snapshot.name, snapshot.sandbox, snapshot.entries, snapshot.bytes
+            );
+            screen::say(&shown(&line));
+        }
+    }
+    Ok(())
+}
+
+fn folder() -> Result<PathBuf, Refusal> {
+    Ok(tasks::state()?.snapshots())
+}
+
+fn refused(failure: &Failure) -> Refusal {
+    let Failure { message, cause, remediation, .. } = failure;
+    Refusal::new(message, format!("failed to {message}: {cause}"), remediation.clone())
+}
