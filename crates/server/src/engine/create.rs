@@ -40,8 +40,16 @@ struct Plan<'a> {
     new: &'a NewSandbox,
     spec: Spec,
     expires_ms: Option<u64>,
-    parent: Option<String>,
-    repeat: Option<Repeat>,
+    origin: Origin,
+}
+
+/// What a sandbox comes from.
+#[derive(Debug, Default)]
+pub(super) struct Origin {
+    /// The sandbox that it is forked from.
+    pub(super) parent: Option<String>,
+    /// The request that may come again.
+    pub(super) repeat: Option<Repeat>,
 }
 
 // === impl Engine ===
@@ -106,7 +114,7 @@ impl Engine {
             spec.level.clone_from(&new.level);
         }
         spec.env.extend(new.env.iter().cloned());
-        self.born(caller, new, spec, None, repeat).await
+        self.born(caller, new, spec, Origin { parent: None, repeat }).await
     }
 
     async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
@@ -131,8 +139,7 @@ impl Engine {
         caller: &Caller,
         new: &NewSandbox,
         spec: Spec,
-        parent: Option<String>,
-        repeat: Option<Repeat>,
+        origin: Origin,
     ) -> Result<Sandbox, ApiError> {
         self.0.halts.check(&caller.team)?;
         let _place = self.0.quotas.reserve(&caller.team, self.has(&caller.team))?;
@@ -143,7 +150,7 @@ impl Engine {
             return Err(ApiError::plain(Code::QuotaExceeded, "create the sandbox", cause));
         }
         let expires_ms = self.end_of(Some(ttl))?;
-        let mut plan = Plan { caller, new, spec, expires_ms, parent, repeat };
+        let mut plan = Plan { caller, new, spec, expires_ms, origin };
         let sandbox = match self.claim(&mut plan).await? {
             Some(sandbox) => sandbox,
             None => self.make_now(plan).await?,
@@ -160,7 +167,9 @@ impl Engine {
 
     /// Takes one that waits, if one does.
     async fn claim(&self, plan: &mut Plan<'_>) -> Result<Option<Sandbox>, ApiError> {
-        let Some(key) = self.0.pools.key(&plan.spec) else { return Ok(None) };
+        // Nobody waits for another child of the same moment.
+        let is_child = plan.origin.parent.is_some();
+        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_child) else { return Ok(None) };
         for _ in 0..CLAIMS {
             let Some(birth) = self.0.pools.take(&key, &plan.spec) else { break };
             let claim = Claim {
@@ -173,7 +182,7 @@ impl Engine {
             let (live, child) = plan.live(birth);
             let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
             // On the books first: should the daemon die now, the next one finds whose it became.
-            self.0.registry.register(row, plan.repeat.clone()).await?;
+            self.0.registry.register(row, plan.origin.repeat.clone()).await?;
             if live.keeper().call(&Ask::Claim(claim)).await.is_ok() {
                 self.0.counters.claimed.fetch_add(1, Ordering::Relaxed);
                 let sandbox = live.sandbox();
@@ -204,7 +213,7 @@ impl Engine {
         }
         let (live, child) = plan.live(birth);
         let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
-        if let Err(error) = self.0.registry.register(row, plan.repeat).await {
+        if let Err(error) = self.0.registry.register(row, plan.origin.repeat).await {
             self.discard(live.keeper().clone(), child);
             return Err(error);
         }
@@ -218,7 +227,10 @@ impl Engine {
     pub(super) fn refill(&self, key: String) {
         let engine = self.clone();
         tokio::spawn(async move {
-            while let Some(spec) = engine.0.pools.wanted(&key) {
+            // While all is halted nothing new comes to be; the next claim fills the line again.
+            while !engine.0.halts.is_team_halted("")
+                && let Some(spec) = engine.0.pools.wanted(&key)
+            {
                 let permit = engine.0.spawns.acquire().await;
                 let began = Instant::now();
                 let birth = spawn::spawn(&engine.0.config, &spec).await;
@@ -260,7 +272,7 @@ impl Plan<'_> {
     fn labels(&self) -> std::collections::BTreeMap<String, String> {
         let mut labels = self.new.labels.clone();
         labels.insert(TEAM_LABEL.to_owned(), self.caller.team.clone());
-        if let Some(repeat) = &self.repeat {
+        if let Some(repeat) = &self.origin.repeat {
             labels.insert(REPEAT_LABEL.to_owned(), format!("{} {}", repeat.fingerprint, repeat.key));
         }
         labels
@@ -288,7 +300,7 @@ impl Plan<'_> {
             memory_limit_bytes: status.memory_limit_bytes,
             disk_limit_bytes: status.disk_limit_bytes,
             cpu_milli: None,
-            parent: self.parent.clone(),
+            parent: self.origin.parent.clone(),
             home: status.home,
             cwd: status.cwd,
             ended: None,

@@ -249,6 +249,9 @@ impl Engine {
     pub async fn close(&self) {
         let waiting = self.0.pools.drain().into_iter().map(|birth| (birth.id, Keeper::at(birth.socket)));
         crate::halt::ask_all(waiting.collect(), Ask::Stop { keep_files: false }).await;
+        if let Err(error) = self.0.registry.settle().await {
+            crate::log::warn("registry", &error.to_string());
+        }
     }
 
     /// Whether its keeper still answers; one that does not is honestly ended.

@@ -1,5 +1,6 @@
 //! Files kept under a name, and children that begin with them.
 
+use super::create::Origin;
 use super::{Engine, strange};
 use crate::caller::{Caller, Scope};
 use crate::clock;
@@ -9,6 +10,7 @@ use crate::live::Live;
 use crate::registry::Kept;
 use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
 use fumehood_keep::wire::{Ask, Said, Spec};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Children of one fork.
@@ -52,7 +54,7 @@ impl Engine {
             bytes,
             frozen_us,
         };
-        let spec = Spec { labels: Default::default(), actor: String::new(), ..live.spec().clone() };
+        let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..live.spec().clone() };
         let kept = Kept { snapshot: snapshot.clone(), folder, spec };
         if self.0.registry.add_snapshot(kept).await? { Ok(snapshot) } else { Err(taken()) }
     }
@@ -77,13 +79,7 @@ impl Engine {
             let cause = format!("snapshot `{shown}` was not found");
             return Err(ApiError::plain(Code::NotFound, "remove the snapshot", cause));
         };
-        let in_use =
-            self.all().iter().any(|live| live.spec().snapshot.as_deref() == Some(kept.folder.as_str()));
         self.0.registry.remove_snapshot(caller.team.clone(), name.to_owned()).await?;
-        if in_use {
-            // What is left is swept at a start that finds nobody on it.
-            return Ok(());
-        }
         let folder = self.0.config.snapshots.join(&kept.folder);
         match tokio::fs::remove_dir_all(&folder).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -123,7 +119,8 @@ impl Engine {
         let born = (0..count).map(|_| {
             let (engine, caller, new, spec) = (self.clone(), caller.clone(), new.clone(), spec.clone());
             let parent = live.id().to_string();
-            tokio::spawn(async move { engine.born(&caller, &new, spec, Some(parent), None).await })
+            let origin = Origin { parent: Some(parent), repeat: None };
+            tokio::spawn(async move { engine.born(&caller, &new, spec, origin).await })
         });
         let born: Vec<_> = born.collect();
         let mut children = Vec::new();
@@ -132,6 +129,11 @@ impl Engine {
                 .await
                 .map_err(|error| ApiError::plain(Code::Internal, "fork the sandbox", error.to_string()));
             children.push(child.flatten());
+        }
+        // Each child has a copy of its own by now.
+        let owner = Caller { team: snapshot.team, ..caller.clone() };
+        if let Err(error) = self.remove_snapshot(&owner, &snapshot.name).await {
+            crate::log::warn("fork", &error.to_string());
         }
         Ok(children)
     }

@@ -144,10 +144,14 @@ pub(super) async fn list(
     Path(id): Path<String>,
 ) -> Result<Json<Vec<ExecStatus>>, ApiError> {
     let live = engine.find(&caller, &id)?;
-    match engine.enter(&live).await?.keeper().call(&Ask::List).await? {
-        Said::Execs { execs } => Ok(Json(execs)),
-        _ => Err(ApiError::plain(Code::Internal, "list the commands", "the keeper answered something else")),
-    }
+    let Said::Execs { execs } = engine.enter(&live).await?.keeper().call(&Ask::List).await? else {
+        return Err(ApiError::plain(
+            Code::Internal,
+            "list the commands",
+            "the keeper answered something else",
+        ));
+    };
+    Ok(Json(execs))
 }
 
 pub(super) async fn input(
@@ -233,10 +237,10 @@ fn command(run: Run, caller: &Caller) -> Result<(Exec, bool), ApiError> {
 
 async fn start(entered: Use, ask: &Ask) -> Result<Watched, ApiError> {
     let mut conversation = entered.keeper().ask(ask).await?;
-    match conversation.answer().await? {
-        Said::Started { exec, pid } => Ok(Watched { entered, conversation, exec, pid }),
-        _ => Err(ApiError::plain(Code::Internal, "run the command", "the keeper answered something else")),
-    }
+    let Said::Started { exec, pid } = conversation.answer().await? else {
+        return Err(ApiError::plain(Code::Internal, "run the command", "the keeper answered something else"));
+    };
+    Ok(Watched { entered, conversation, exec, pid })
 }
 
 async fn answer(watched: Watched, output: Output) -> Result<Response, ApiError> {

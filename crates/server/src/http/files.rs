@@ -90,10 +90,8 @@ pub(super) async fn read(
     let live = engine.find(&caller, &id)?;
     let entered = engine.enter(&live).await?;
     let part = headers.get(RANGE).map_or(Ok(Part::Whole), part)?;
-    let span = match part {
-        Part::Whole => None,
-        part => Some(span(part, stat(entered.keeper(), &path).await?.size)?),
-    };
+    let span =
+        if part == Part::Whole { None } else { Some(span(part, stat(entered.keeper(), &path).await?.size)?) };
     let (offset, length) = span.map_or((0, None), |(first, last)| (first, Some(last - first + 1)));
     let mut conversation = entered.keeper().ask(&Ask::Read { path, offset, length }).await?;
     let entry = entry(conversation.answer().await?)?;
@@ -213,10 +211,9 @@ pub(super) async fn list(
     judge(&path)?;
     let live = engine.find(&caller, &id)?;
     let entered = engine.enter(&live).await?;
-    match entered.keeper().call(&Ask::ListDir { path, depth: depth.max(1) }).await? {
-        Said::Entries { entries, cut } => Ok(Json(Entries { entries, cut })),
-        _ => Err(odd()),
-    }
+    let asked = Ask::ListDir { path, depth: depth.max(1) };
+    let Said::Entries { entries, cut } = entered.keeper().call(&asked).await? else { return Err(odd()) };
+    Ok(Json(Entries { entries, cut }))
 }
 
 pub(super) async fn make_folder(
@@ -297,10 +294,8 @@ async fn stat(keeper: &Keeper, path: &str) -> Result<Entry, ApiError> {
 }
 
 fn entry(said: Said) -> Result<Entry, ApiError> {
-    match said {
-        Said::Entry { entry } => Ok(entry),
-        _ => Err(odd()),
-    }
+    let Said::Entry { entry } = said else { return Err(odd()) };
+    Ok(entry)
 }
 
 fn odd() -> ApiError {

@@ -81,6 +81,7 @@ fn write<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 /// Every route of `/v1`.
 pub(super) fn routes() -> Vec<Route> {
     let mut routes = of_sandboxes();
+    routes.extend(of_snapshots());
     routes.extend(of_execs());
     routes.extend(of_files());
     routes.extend(of_operators());
@@ -158,6 +159,12 @@ fn of_sandboxes() -> Vec<Route> {
         )
         .body::<sandboxes::Fork>()
         .answer::<Vec<sandboxes::Child>>(201),
+    ]
+}
+
+fn of_snapshots() -> Vec<Route> {
+    let (read, write) = (Some(Scope::Read), Some(Scope::Write));
+    vec![
         Route::new("get", "/v1/snapshots", read, "List snapshots", get(sandboxes::snapshots))
             .answer::<Vec<Snapshot>>(200),
         Route::new(

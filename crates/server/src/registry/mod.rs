@@ -105,6 +105,14 @@ impl Registry {
         done.map_err(|error| failed(what, error))
     }
 
+    /// Brings all that was written into the one file.
+    pub(crate) async fn settle(&self) -> Result<(), ApiError> {
+        self.run("settle the registry", |connection| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        })
+        .await
+    }
+
     /// The quotas of every team that has one.
     pub(crate) async fn quotas(&self) -> Result<Vec<(String, String)>, ApiError> {
         self.run("read the quotas", |connection| {
