@@ -84,7 +84,13 @@ fn official_packages_work_unchanged() {
         let outcomes = subject.drive(&daemon.url, &key);
         assert!(!outcomes.is_empty(), "{}: no check was made", subject.title());
         for outcome in outcomes.iter().filter(|outcome| outcome.result == "fails") {
-            failures.push(format!("{}: {}: {}\n{}", subject.title(), outcome.check, outcome.why, outcome.trace));
+            failures.push(format!(
+                "{}: {}: {}\n{}",
+                subject.title(),
+                outcome.check,
+                outcome.why,
+                outcome.trace
+            ));
         }
         columns.push((subject, outcomes));
     }
@@ -174,9 +180,15 @@ impl Subject {
                 run(Command::new(pip).args(["install", "--quiet", "--upgrade", &wanted]));
             }
             Language::JavaScript => {
-                let wanted = format!("{}@{}", self.package, if self.version.is_empty() { "latest" } else { self.version });
+                let wanted = format!(
+                    "{}@{}",
+                    self.package,
+                    if self.version.is_empty() { "latest" } else { self.version }
+                );
                 std::fs::write(folder.join("package.json"), "{\"private\": true}").unwrap();
-                run(Command::new("npm").args(["install", "--no-fund", "--no-audit", &wanted]).current_dir(&folder));
+                run(Command::new("npm")
+                    .args(["install", "--no-fund", "--no-audit", &wanted])
+                    .current_dir(&folder));
             }
         }
         std::fs::write(whole, "").unwrap();
@@ -259,9 +271,13 @@ impl Drop for Daemon {
         let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         let _ = self.child.wait();
         let of = |words: &[&str]| {
-            Command::new(env!("CARGO_BIN_EXE_fumehood")).args(words).env("FUMEHOOD_STATE", self.state.path()).output()
+            Command::new(env!("CARGO_BIN_EXE_fumehood"))
+                .args(words)
+                .env("FUMEHOOD_STATE", self.state.path())
+                .output()
         };
-        let left = of(&["ls"]).map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
+        let left =
+            of(&["ls"]).map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
         for id in left.lines().filter_map(|line| line.split_whitespace().next()) {
             let _ = of(&["rm", id]);
         }

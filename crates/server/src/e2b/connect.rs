@@ -153,7 +153,10 @@ impl Envelopes {
     pub(super) fn new(headers: &HeaderMap, body: Body) -> Result<Self, Fault> {
         let encoding = headers.get("connect-content-encoding").map(HeaderValue::as_bytes);
         if encoding.is_some_and(|encoding| encoding != b"identity") {
-            return Err(Fault::new(Status::Unimplemented, "compressed messages are not taken; send identity"));
+            return Err(Fault::new(
+                Status::Unimplemented,
+                "compressed messages are not taken; send identity",
+            ));
         }
         Ok(Self { body, kept: BytesMut::new() })
     }
@@ -189,7 +192,10 @@ fn parse(kept: &mut BytesMut) -> Result<Option<(u8, Bytes)>, Fault> {
         return Err(Fault::new(Status::Unimplemented, "compressed messages are not taken; send identity"));
     }
     if flags & !3 != 0 {
-        return Err(Fault::new(Status::InvalidArgument, format!("an envelope with the unknown flags {flags}")));
+        return Err(Fault::new(
+            Status::InvalidArgument,
+            format!("an envelope with the unknown flags {flags}"),
+        ));
     }
     let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
     if length > MOST_BYTES {

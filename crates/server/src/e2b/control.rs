@@ -7,7 +7,9 @@ use crate::caller::{Caller, Scope};
 use crate::engine::{Engine, Pausing};
 use crate::error::{ApiError, Code};
 use crate::live::Live;
-use crate::sandbox::{BASE_TEMPLATE, Filter, NewSandbox, OnTimeout, Page, Sandbox, Snapshot, State as Running};
+use crate::sandbox::{
+    BASE_TEMPLATE, Filter, NewSandbox, OnTimeout, Page, Sandbox, Snapshot, State as Running,
+};
 use crate::tokens::Purpose;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse as _, Response};
@@ -26,6 +28,8 @@ const USUAL: (u64, u64) = (15, 300);
 /// Templates that E2B has and clients name by themselves.
 const THEIRS: [&str; 3] = ["base", "code-interpreter-v1", "code-interpreter"];
 const KILL: u8 = 9;
+/// As the engine takes them.
+const MOST_LABEL_BYTES: usize = 4096;
 const SECOND_MS: u64 = 1000;
 
 type Done = Result<Response, Refusal>;
@@ -46,7 +50,7 @@ struct Create {
     auto_resume: Option<AutoResume>,
     #[serde(rename = "allow_internet_access")]
     allow_internet_access: Option<bool>,
-    network: Option<Network>,
+    network: Option<Value>,
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
 }
@@ -62,7 +66,6 @@ struct Asked {
     timeout: Option<u64>,
     duration: Option<u64>,
     memory: Option<bool>,
-    auto_pause: Option<bool>,
     count: Option<usize>,
     name: Option<String>,
 }
@@ -152,24 +155,35 @@ async fn create(engine: &Engine, caller: &Caller, headers: &HeaderMap, asked: Cr
             "leave `autoPauseMemory` out, or pause it yourself with `memory: false`",
         ));
     }
-    let network = asked.network.clone().unwrap_or_default();
+    let written = asked.network.unwrap_or(Value::Null);
+    let network = Network::read(&written)?;
     let clause = network.clause(asked.allow_internet_access)?;
     let named = asked.template_id.as_deref().unwrap_or(BASE_TEMPLATE);
     let mut labels = asked.metadata.unwrap_or_default();
     if labels.keys().any(|name| name.starts_with(OWN)) {
-        return Err(Refusal::bad("read the metadata", "names that begin with `e2b:` are the daemon's own", "rename it"));
+        return Err(Refusal::bad(
+            "read the metadata",
+            "names that begin with `e2b:` are the daemon's own",
+            "rename it",
+        ));
     }
     if network.is_public() {
         labels.insert(PUBLIC.to_owned(), "1".to_owned());
     }
-    if !clause.is_null() {
-        labels.insert(NETWORK.to_owned(), clause.to_string());
+    // For who asks later what was asked for; what holds is in the envelope.
+    let written = written.to_string();
+    if !clause.is_null() && written != "null" && written.len() <= MOST_LABEL_BYTES {
+        labels.insert(NETWORK.to_owned(), written);
     }
     let idempotency_key = match headers.get("idempotency-key").map(HeaderValue::to_str) {
         None => None,
         Some(Ok(key)) => Some(key.to_owned()),
         Some(Err(_)) => {
-            return Err(Refusal::bad("read `Idempotency-Key`", "it is not plain text", "send letters and digits"));
+            return Err(Refusal::bad(
+                "read `Idempotency-Key`",
+                "it is not plain text",
+                "send letters and digits",
+            ));
         }
     };
     let mut new = NewSandbox {
@@ -201,7 +215,8 @@ async fn create(engine: &Engine, caller: &Caller, headers: &HeaderMap, asked: Cr
 fn access(engine: &Engine, headers: &HeaderMap, sandbox: &Sandbox) -> Access {
     let id = sandbox.id.as_str();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
-    let (name, port) = host.rsplit_once(':').map_or((host, String::new()), |(name, port)| (name, format!(":{port}")));
+    let (name, port) =
+        host.rsplit_once(':').map_or((host, String::new()), |(name, port)| (name, format!(":{port}")));
     let domain = match engine.config().domains.first() {
         Some(domain) => Some(format!("{domain}{port}")),
         // Every name below `localhost` is this host.
@@ -231,7 +246,13 @@ async fn list(engine: &Engine, caller: &Caller, query: ListQuery) -> Done {
         match word {
             "running" => states.push(Running::Running),
             "paused" => states.extend([Running::Paused, Running::Halted]),
-            _ => return Err(Refusal::bad("read the query", "a state is `running` or `paused`", "write one of them")),
+            _ => {
+                return Err(Refusal::bad(
+                    "read the query",
+                    "a state is `running` or `paused`",
+                    "write one of them",
+                ));
+            }
         }
     }
     if let Some(after) = &query.started_after {
@@ -266,7 +287,11 @@ fn metadata(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
         Some((decode(name)?, decode(value)?))
     });
     pairs.collect::<Option<_>>().ok_or_else(|| {
-        Refusal::bad("read the query", "`metadata` is not `NAME=VALUE&…`, encoded", "encode it as a URL's query")
+        Refusal::bad(
+            "read the query",
+            "`metadata` is not `NAME=VALUE&…`, encoded",
+            "encode it as a URL's query",
+        )
     })
 }
 
@@ -276,7 +301,8 @@ fn unescape(text: &str) -> Option<String> {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let escaped = (*first == b'%').then(|| after.split_first_chunk::<2>()).flatten();
-        let byte = escaped.and_then(|(digits, _)| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        let byte =
+            escaped.and_then(|(digits, _)| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         match (byte, escaped) {
             (Some(byte), Some((_, left))) => {
                 bytes.push(byte);
@@ -291,7 +317,12 @@ fn unescape(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-async fn find(State(engine): State<Engine>, Who(caller): Who, headers: HeaderMap, Path(id): Path<String>) -> Done {
+async fn find(
+    State(engine): State<Engine>,
+    Who(caller): Who,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Done {
     caller.needs(Scope::Read)?;
     let sandbox = engine.find(&caller, &id)?.sandbox();
     let mut access = access(&engine, &headers, &sandbox);
@@ -336,7 +367,6 @@ async fn resume(
 ) -> Done {
     caller.needs(Scope::Exec)?;
     let live = engine.find(&caller, &id)?;
-    let _ = asked.auto_pause;
     let ttl = Duration::from_secs(asked.timeout.unwrap_or(USUAL.0));
     let sandbox = engine.resume(&live, Some(ttl)).await?;
     let words = words::short(&sandbox, &access(&engine, &headers, &sandbox));
@@ -395,7 +425,8 @@ async fn end_commands(live: &Live) -> Result<(), Refusal> {
         return Err(ApiError::plain(Code::Internal, "list the commands", cause).into());
     };
     for exec in execs.into_iter().filter(|exec| exec.ending.is_none()) {
-        match live.keeper().call(&Ask::Signal { exec: exec.exec, signal: KILL }).await.map_err(ApiError::from) {
+        match live.keeper().call(&Ask::Signal { exec: exec.exec, signal: KILL }).await.map_err(ApiError::from)
+        {
             Err(error) if error.code != Code::NoExec => return Err(error.into()),
             Ok(_) | Err(_) => {}
         }
@@ -443,7 +474,11 @@ fn snapshot_words(snapshot: &Snapshot) -> Value {
     json!({ "snapshotID": snapshot.name, "names": [snapshot.name] })
 }
 
-async fn snapshots(State(engine): State<Engine>, Who(caller): Who, Query(query): Query<SnapshotQuery>) -> Done {
+async fn snapshots(
+    State(engine): State<Engine>,
+    Who(caller): Who,
+    Query(query): Query<SnapshotQuery>,
+) -> Done {
     caller.needs(Scope::Read)?;
     let mut found = engine.snapshots(&caller).await?;
     found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -550,7 +585,8 @@ async fn alias(State(engine): State<Engine>, Who(caller): Who, Path(alias): Path
         return Ok(Json(json!({ "templateID": alias, "public": false })).into_response());
     }
     let shown: String = alias.chars().take(64).collect();
-    Err(ApiError::plain(Code::NotFound, "find the template", format!("template `{shown}` was not found")).into())
+    Err(ApiError::plain(Code::NotFound, "find the template", format!("template `{shown}` was not found"))
+        .into())
 }
 
 async fn no_builds(Who(_): Who) -> Done {
@@ -588,7 +624,8 @@ mod tests {
 
     #[test]
     fn odd_fields_of_a_create_are_seen() {
-        let create: Create = serde_json::from_value(json!({ "templateID": "base", "mcp": { "a": {} } })).unwrap();
+        let create: Create =
+            serde_json::from_value(json!({ "templateID": "base", "mcp": { "a": {} } })).unwrap();
         assert!(refuse_others(&create.others, "the sandbox").is_err());
         let create: Create =
             serde_json::from_value(json!({ "templateID": "base", "mcp": null, "volumeMounts": [] })).unwrap();

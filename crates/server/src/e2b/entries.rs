@@ -118,9 +118,10 @@ fn permissions(entry: &Entry) -> String {
         EntryKind::File => '-',
         EntryKind::Other => '?',
     };
-    let bits = "rwxrwxrwx".chars().enumerate().map(|(place, letter)| {
-        if entry.mode & (0o400 >> place) != 0 { letter } else { '-' }
-    });
+    let bits = "rwxrwxrwx"
+        .chars()
+        .enumerate()
+        .map(|(place, letter)| if entry.mode & (0o400 >> place) != 0 { letter } else { '-' });
     std::iter::once(kind).chain(bits).collect()
 }
 

@@ -51,9 +51,13 @@ pub(super) async fn serve(door: &Door, guest: Guest, request: Request) -> Respon
     let path = parts.uri.path();
     match (parts.method.clone(), path) {
         (Method::GET, "/health") => health(&guest).await,
-        (Method::GET, "/metrics") => metrics(&guest).await.unwrap_or_else(|error| Refusal(error).into_response()),
+        (Method::GET, "/metrics") => {
+            metrics(&guest).await.unwrap_or_else(|error| Refusal(error).into_response())
+        }
         (Method::GET, "/envs") => variables(&guest),
-        (Method::GET, "/files") => files::read(&guest, &parts).await.unwrap_or_else(|refused| refused.into_response()),
+        (Method::GET, "/files") => {
+            files::read(&guest, &parts).await.unwrap_or_else(|refused| refused.into_response())
+        }
         (Method::POST, "/files") => {
             files::write(&guest, &parts, body).await.unwrap_or_else(|refused| refused.into_response())
         }

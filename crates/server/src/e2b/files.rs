@@ -92,7 +92,8 @@ fn judge_headers(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 fn path(guest: &Guest, asked: Option<&str>) -> Result<String, Refusal> {
-    let asked = asked.filter(|path| !path.is_empty() && path.len() <= MOST_PATH_BYTES && !path.contains('\0'));
+    let asked =
+        asked.filter(|path| !path.is_empty() && path.len() <= MOST_PATH_BYTES && !path.contains('\0'));
     let asked = asked.ok_or_else(|| {
         Refusal::bad("read the path", "it is missing, too long, or has a NUL", "name a file by `path`")
     })?;
@@ -102,7 +103,11 @@ fn path(guest: &Guest, asked: Option<&str>) -> Result<String, Refusal> {
 fn entry(said: Said) -> Result<Entry, Refusal> {
     match said {
         Said::Entry { entry } => Ok(entry),
-        _ => Err(Refusal(ApiError::plain(Code::Internal, "read the file", "the keeper answered something else"))),
+        _ => Err(Refusal(ApiError::plain(
+            Code::Internal,
+            "read the file",
+            "the keeper answered something else",
+        ))),
     }
 }
 

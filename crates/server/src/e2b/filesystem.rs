@@ -1,11 +1,11 @@
 //! `filesystem.Filesystem`: files and folders, over the keeper's verbs.
 
+use super::Door;
 use super::connect::{self, Envelopes, Fault, Status};
 use super::entries::{self, absolute, look, parent};
 use super::envd::{enter, strange};
 use super::route::Guest;
 use super::watchers::Events;
-use super::Door;
 use crate::error::{ApiError, Code};
 use crate::keeper::{Conversation, Frame, Keeper};
 use crate::live::Use;
@@ -40,7 +40,13 @@ struct Watched {
     includes_entry: bool,
 }
 
-pub(super) async fn serve(door: &Door, guest: Guest, method: &str, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn serve(
+    door: &Door,
+    guest: Guest,
+    method: &str,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     if method == "WatchDir" {
         let watched = match Envelopes::new(&headers, body) {
             Ok(mut envelopes) => match envelopes.one().await {
@@ -100,12 +106,15 @@ async fn unary(
         }
         "Move" => rename(keeper, &path(guest, &asked.source)?, &path(guest, &asked.destination)?).await,
         "ListDir" => list(keeper, path(guest, &asked.path)?, asked.depth).await,
-        "Remove" => match keeper.call(&Ask::Remove { path: path(guest, &asked.path)? }).await.map_err(ApiError::from) {
-            Ok(_) => Ok(json!({})),
-            // What is not there is removed already.
-            Err(error) if error.code == Code::NotFound => Ok(json!({})),
-            Err(error) => Err(error.into()),
-        },
+        "Remove" => {
+            match keeper.call(&Ask::Remove { path: path(guest, &asked.path)? }).await.map_err(ApiError::from)
+            {
+                Ok(_) => Ok(json!({})),
+                // What is not there is removed already.
+                Err(error) if error.code == Code::NotFound => Ok(json!({})),
+                Err(error) => Err(error.into()),
+            }
+        }
         other => {
             let shown: String = other.chars().take(64).collect();
             Err(Fault::new(Status::Unimplemented, format!("there is no method `{shown}`")))

@@ -140,7 +140,12 @@ async fn create(guest: &Guest, asked: NewContext) -> Result<Response, Refusal> {
     let entered = envd::enter(guest).await?;
     if kernels(entered.keeper()).await?.len() >= MOST_CONTEXTS {
         let cause = format!("the sandbox has {MOST_CONTEXTS} contexts already");
-        return Err(Refusal(ApiError::new(Code::Busy, "make the context", cause, "remove one that is not needed")));
+        return Err(Refusal(ApiError::new(
+            Code::Busy,
+            "make the context",
+            cause,
+            "remove one that is not needed",
+        )));
     }
     let id = random_hex(ID_BYTES)?;
     let cwd = absolute(&guest.live.sandbox().home, asked.cwd.as_deref().unwrap_or(""));
@@ -177,14 +182,17 @@ async fn execute(door: &Door, guest: &Guest, asked: Execute) -> Result<Response,
     let keeper = entered.keeper();
     let (exec, seen) = match find(keeper, context).await? {
         Some(found) => (found.exec, (found.stdout_bytes, found.stderr_bytes)),
-        None if context == DEFAULT => (start(guest, keeper, context, guest.live.sandbox().home).await?, (0, 0)),
+        None if context == DEFAULT => {
+            (start(guest, keeper, context, guest.live.sandbox().home).await?, (0, 0))
+        }
         None => return Err(missing(context)),
     };
     let attach = Ask::Attach { exec, stdout_from: seen.0, stderr_from: seen.1 };
     let mut conversation = keeper.ask(&attach).await?;
     conversation.answer().await?;
     let id = random_hex(ID_BYTES)?;
-    let mut line = json!({ "id": id, "code": asked.code, "env": asked.env_vars.unwrap_or_default() }).to_string();
+    let mut line =
+        json!({ "id": id, "code": asked.code, "env": asked.env_vars.unwrap_or_default() }).to_string();
     line.push('\n');
     super::process::feed(keeper, exec, line.as_bytes()).await.map_err(refused)?;
     let (tap, body) = stream::flow();
@@ -283,7 +291,11 @@ async fn start(guest: &Guest, keeper: &Keeper, id: &str, cwd: String) -> Result<
     };
     match keeper.call(&Ask::Exec(exec)).await? {
         Said::Started { exec, .. } => Ok(exec),
-        _ => Err(Refusal(ApiError::plain(Code::Internal, "start Python", "the keeper answered something else"))),
+        _ => Err(Refusal(ApiError::plain(
+            Code::Internal,
+            "start Python",
+            "the keeper answered something else",
+        ))),
     }
 }
 
@@ -307,7 +319,11 @@ async fn end(keeper: &Keeper, exec: u32) -> Result<(), Refusal> {
 /// The kernels that run.
 async fn kernels(keeper: &Keeper) -> Result<Vec<ExecStatus>, Refusal> {
     let Said::Execs { execs } = keeper.call(&Ask::List).await? else {
-        return Err(Refusal(ApiError::plain(Code::Internal, "list contexts", "the keeper answered something else")));
+        return Err(Refusal(ApiError::plain(
+            Code::Internal,
+            "list contexts",
+            "the keeper answered something else",
+        )));
     };
     Ok(execs.into_iter().filter(|exec| exec.ending.is_none() && id_of(exec).is_some()).collect())
 }

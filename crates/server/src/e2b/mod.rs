@@ -54,7 +54,7 @@ impl Door {
 }
 
 /// The control routes. Merged beside `/v1`, so no path here may begin with that.
-pub fn router(_engine: &Engine) -> Router<Engine> {
+pub fn router() -> Router<Engine> {
     control::router()
 }
 
@@ -63,7 +63,7 @@ pub fn router(_engine: &Engine) -> Router<Engine> {
 pub async fn by_sandbox(State(door): State<Door>, request: Request, next: Next) -> Response {
     match route::target(&door.engine, &request) {
         route::Target::None => next.run(request).await,
-        route::Target::Port { id, port } => route::dispatch(&door, &id, port, request, next).await,
+        route::Target::Port { id, port } => route::dispatch(&door, &id, port, request).await,
         route::Target::Odd(refusal) => refusal,
     }
 }

@@ -156,7 +156,9 @@ fn parameters(value: &str) -> Vec<(String, String)> {
         let (text, left) = match after.strip_prefix('"') {
             Some(quoted) => unquote(quoted),
             None => match after.find(';') {
-                Some(end) => after.split_at_checked(end).map_or((String::new(), ""), |(a, b)| (a.trim().to_owned(), b)),
+                Some(end) => {
+                    after.split_at_checked(end).map_or((String::new(), ""), |(a, b)| (a.trim().to_owned(), b))
+                }
                 None => (after.trim().to_owned(), ""),
             },
         };
@@ -239,7 +241,8 @@ mod tests {
 
     #[test]
     fn parts_are_read_in_any_pieces() {
-        let text = b"--xx\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/a/\xc3\xa4 b.txt\"\r\n\
+        let text =
+            b"--xx\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/a/\xc3\xa4 b.txt\"\r\n\
             Content-Type: x\r\n\r\none\r\n--x\r\n\r\n--xx\r\ncontent-disposition: form-data; name=file; \
             filename=\"c%22\\\\d\"\r\n\r\n\r\n--xx--\r\n";
         for size in [1, 2, 3, 7, 64, 4096] {

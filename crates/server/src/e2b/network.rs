@@ -46,6 +46,15 @@ struct Transform {
 // === impl Network ===
 
 impl Network {
+    /// Reads `network` of a create.
+    pub(super) fn read(written: &Value) -> Result<Self, Refusal> {
+        if written.is_null() {
+            return Ok(Self::default());
+        }
+        Self::deserialize(written)
+            .map_err(|error| Refusal::bad("read `network`", error.to_string(), "docs/e2b.md has its fields"))
+    }
+
     /// Whether ports need no token.
     pub(super) fn is_public(&self) -> bool {
         self.allow_public_traffic == Some(true)
@@ -58,9 +67,13 @@ impl Network {
         let denied = self.deny_out.as_deref().unwrap_or_default();
         let rules = self.rules.as_ref();
         if allowed.len() + rules.map_or(0, BTreeMap::len) > MOST_RULES {
-            return Err(refused(format!("there are more than {MOST_RULES} entries"), "name fewer, or use wildcards"));
+            return Err(refused(
+                format!("there are more than {MOST_RULES} entries"),
+                "name fewer, or use wildcards",
+            ));
         }
-        let closed = internet == Some(false) || denied.iter().any(|entry| EVERYTHING.contains(&entry.as_str()));
+        let closed =
+            internet == Some(false) || denied.iter().any(|entry| EVERYTHING.contains(&entry.as_str()));
         let open = allowed.iter().any(|entry| EVERYTHING.contains(&entry.as_str()));
         if let Some(entry) = denied.iter().find(|entry| !closed && !EVERYTHING.contains(&entry.as_str())) {
             return Err(refused(
@@ -80,7 +93,11 @@ impl Network {
             }
         }
         if allow.is_empty() && ranges.is_empty() && !open {
-            return Ok(if closed { json!({ "net": "none", "allow": [], "allow-cidr": [], "presets": [] }) } else { Value::Null });
+            return Ok(if closed {
+                json!({ "net": "none", "allow": [], "allow-cidr": [], "presets": [] })
+            } else {
+                Value::Null
+            });
         }
         let net = if open { "proxy" } else { "allow" };
         Ok(json!({ "net": net, "allow": allow, "allow-cidr": ranges }))
@@ -102,7 +119,8 @@ fn range(entry: &str) -> Option<String> {
 /// The rules of a name: TLS at its port, and HTTP in the clear at its.
 fn names(entry: &str) -> Result<[String; 2], Refusal> {
     let name = entry.trim();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'*' | b'_') || byte >= 0x80;
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'*' | b'_') || byte >= 0x80;
     if name.is_empty() || name == "*" || name.len() > 253 || !name.bytes().all(plain) {
         return Err(refused(
             format!("`allowOut` has `{}`, which is neither an address, a range nor a name", shown(entry)),
@@ -139,7 +157,10 @@ fn injection(host: &str, rules: &[Rule]) -> Result<String, Refusal> {
         (!name.is_empty() && name.bytes().all(is_token)).then(|| name.to_owned())
     };
     if header.is_empty() || !header.bytes().all(is_token) {
-        return Err(refused(format!("`{}` is not a header's name", shown(header)), "use letters, digits and `-`"));
+        return Err(refused(
+            format!("`{}` is not a header's name", shown(header)),
+            "use letters, digits and `-`",
+        ));
     }
     let is_authorization = header.eq_ignore_ascii_case("authorization");
     let kind = match (value.strip_prefix("Bearer ").and_then(secret), secret(value)) {
@@ -199,7 +220,10 @@ mod tests {
         assert_eq!(clause(json!({}), Some(false)), Ok(none.clone()));
         assert_eq!(clause(json!({ "denyOut": ["0.0.0.0/0"] }), None), Ok(none));
         assert_eq!(
-            clause(json!({ "denyOut": ["0.0.0.0/0", "10.0.0.0/8"], "allowOut": ["api.example.com", "192.0.2.1"] }), None),
+            clause(
+                json!({ "denyOut": ["0.0.0.0/0", "10.0.0.0/8"], "allowOut": ["api.example.com", "192.0.2.1"] }),
+                None
+            ),
             Ok(json!({
                 "net": "allow",
                 "allow": ["api.example.com", "http://api.example.com"],
@@ -226,7 +250,10 @@ mod tests {
             (json!({ "dnsServers": ["1.1.1.1"] }), "dnsServers"),
             (json!({ "allowOut": ["a b"] }), "neither"),
             (json!({ "allowOut": ["a with bearer:X"] }), "neither"),
-            (json!({ "rules": { "a.example.com": [{ "transform": { "headers": { "X-Key": "literal" } } }] } }), "written out"),
+            (
+                json!({ "rules": { "a.example.com": [{ "transform": { "headers": { "X-Key": "literal" } } }] } }),
+                "written out",
+            ),
             (json!({ "rules": { "a.example.com": [{ "block": true }] } }), "block"),
         ] {
             let error = clause(words, None).unwrap_err();

@@ -180,11 +180,8 @@ async fn attach(guest: &Guest, headers: &HeaderMap, body: Body) -> Result<Follow
     let until = connect::timeout(headers)?.and_then(|timeout| Instant::now().checked_add(timeout));
     let entered = enter(guest).await?;
     let found = find(entered.keeper(), &asked.process, false).await?;
-    let ask = Ask::Attach {
-        exec: found.exec,
-        stdout_from: found.stdout_bytes,
-        stderr_from: found.stderr_bytes,
-    };
+    let ask =
+        Ask::Attach { exec: found.exec, stdout_from: found.stdout_bytes, stderr_from: found.stderr_bytes };
     follow(entered, &ask, headers, until).await
 }
 
@@ -249,7 +246,9 @@ async fn pour(mut followed: Followed, tap: &Tap) {
             }
             Ok(Some(Frame::Said(_))) => {}
             // Never an invented ending: a stream that breaks says that it broke.
-            Ok(None) => break Some(Fault::new(Status::Unavailable, "the keeper ended before the command did")),
+            Ok(None) => {
+                break Some(Fault::new(Status::Unavailable, "the keeper ended before the command did"));
+            }
             Err(error) => break Some(error.into()),
         }
     };
@@ -421,7 +420,10 @@ mod tests {
     #[test]
     fn an_ending_is_never_an_invented_code() {
         let exited = end(&Ending::Exited { code: 3 }).unwrap();
-        assert_eq!(exited, json!({ "event": { "end": { "exitCode": 3, "exited": true, "status": "exit status 3" } } }));
+        assert_eq!(
+            exited,
+            json!({ "event": { "end": { "exitCode": 3, "exited": true, "status": "exit status 3" } } })
+        );
         assert_eq!(end(&Ending::Lost).unwrap_err().status, Status::Unavailable);
         assert_eq!(end(&Ending::TimedOut { limit_ms: 5 }).unwrap_err().status, Status::DeadlineExceeded);
     }

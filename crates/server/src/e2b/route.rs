@@ -12,7 +12,6 @@ use crate::live::Live;
 use crate::sandbox::State;
 use crate::tokens::Purpose;
 use axum::extract::{Query, Request};
-use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use fumehood_model::id::TaskId;
 use http::header::HOST;
@@ -33,7 +32,10 @@ const ENVD_TOKEN: &str = "x-access-token";
 pub(super) enum Target {
     /// To no sandbox.
     None,
-    Port { id: String, port: u16 },
+    Port {
+        id: String,
+        port: u16,
+    },
     /// It names one in a way that makes no sense.
     Odd(Response),
 }
@@ -65,7 +67,9 @@ pub(super) fn target(engine: &Engine, request: &Request) -> Target {
             (Ok(id), Some(port)) if port > 0 => Target::Port { id: id.to_owned(), port },
             (_, _) => {
                 let cause = format!("`{ID}` or `{PORT}` is not one");
-                Target::Odd(Refusal(ApiError::plain(Code::BadRequest, "find the port", cause)).into_response())
+                Target::Odd(
+                    Refusal(ApiError::plain(Code::BadRequest, "find the port", cause)).into_response(),
+                )
             }
         };
     }
@@ -118,7 +122,7 @@ fn is_public(live: &Live) -> bool {
     live.sandbox().labels.contains_key(words::PUBLIC)
 }
 
-pub(super) async fn dispatch(door: &Door, id: &str, port: u16, mut request: Request, _next: Next) -> Response {
+pub(super) async fn dispatch(door: &Door, id: &str, port: u16, mut request: Request) -> Response {
     let Some(live) = door.engine.any(id) else { return not_running(id) };
     let sandbox = live.sandbox();
     if sandbox.state == State::Ended || (sandbox.state == State::Paused && !sandbox.auto_resume) {
@@ -128,16 +132,15 @@ pub(super) async fn dispatch(door: &Door, id: &str, port: u16, mut request: Requ
     match port {
         ENVD => match inside(&door.engine, &live, &request) {
             Ok(actor) => envd::serve(door, guest(actor), request).await,
-            Err(error) if envd::is_open(&request) => {
-                let _ = error;
-                envd::serve(door, guest("nobody".to_owned()), request).await
-            }
+            Err(_) if envd::is_open(&request) => envd::serve(door, guest("nobody".to_owned()), request).await,
             Err(error) => envd::refuse(&request, error),
         },
-        INTERPRETER => match inside(&door.engine, &live, &request).or_else(|_| to_port(&door.engine, &live, &request)) {
-            Ok(actor) => interpreter::serve(door, guest(actor), request).await,
-            Err(error) => Refusal(error).into_response(),
-        },
+        INTERPRETER => {
+            match inside(&door.engine, &live, &request).or_else(|_| to_port(&door.engine, &live, &request)) {
+                Ok(actor) => interpreter::serve(door, guest(actor), request).await,
+                Err(error) => Refusal(error).into_response(),
+            }
+        }
         port => {
             if !is_public(&live)
                 && let Err(error) = to_port(&door.engine, &live, &request)
@@ -207,4 +210,3 @@ fn wrong_token(name: &str) -> ApiError {
         "send the token that the sandbox's create or connect answered",
     )
 }
-

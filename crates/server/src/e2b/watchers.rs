@@ -3,9 +3,9 @@
 use super::connect::{Fault, Status};
 use crate::engine::Engine;
 use crate::keys::random_hex;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use serde_json::Value;
 use tokio::task::AbortHandle;
 
 /// Watchers of one sandbox.

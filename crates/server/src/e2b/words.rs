@@ -69,7 +69,10 @@ pub(super) fn detailed(sandbox: &Sandbox, access: &Access) -> Value {
     };
     words.insert("envdAccessToken".to_owned(), json!(access.envd));
     words.insert("domain".to_owned(), json!(access.domain));
-    words.insert("lifecycle".to_owned(), json!({ "autoResume": sandbox.auto_resume, "onTimeout": on_timeout }));
+    words.insert(
+        "lifecycle".to_owned(),
+        json!({ "autoResume": sandbox.auto_resume, "onTimeout": on_timeout }),
+    );
     if let Some(network) = sandbox.labels.get(NETWORK).and_then(|text| serde_json::from_str(text).ok()) {
         let network: Value = network;
         words.insert("network".to_owned(), network);

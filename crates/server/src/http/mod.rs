@@ -42,7 +42,7 @@ pub fn router(engine: Engine) -> Router {
         own = own.route(route.path, handler);
     }
     own.route("/healthz", get(|| async { "ok\n" }))
-        .merge(e2b::router(&engine))
+        .merge(e2b::router())
         .fallback(|| async { ApiError::plain(Code::NoRoute, "find the route", "there is no such route") })
         .method_not_allowed_fallback(|| async {
             ApiError::plain(Code::NoMethod, "call the route", "it does not take this method")
