@@ -5,7 +5,7 @@ use crate::digest::Digest;
 use crate::text::cut;
 use fumehood_model::ending::{Ending, Hit};
 use fumehood_model::event::{
-    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, Living, ProveEnded,
+    EgressAllowed, EgressDenied, EgressEnded, EgressName, Event, FetchStarted, ProveEnded,
 };
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -48,28 +48,14 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 });
             }
         }
-        Event::FileIn { source, at, bytes } => {
-            if too_long(source) || too_long(at) {
-                event = Cow::Owned(Event::FileIn { source: short(source), at: short(at), bytes: *bytes });
-            }
-        }
-        Event::FileOut { path, bytes, sha256 } => {
-            if too_long(path) || too_long(sha256) {
-                let (path, sha256) = (short(path), short(sha256));
-                event = Cow::Owned(Event::FileOut { path, bytes: *bytes, sha256 });
-            }
-        }
-        Event::FileApplied { path, change, bytes } => {
-            if too_long(path) || too_long(change) {
-                let (path, change) = (short(path), short(change));
-                event = Cow::Owned(Event::FileApplied { path, change, bytes: *bytes });
-            }
-        }
-        Event::FileRefused { path, why } => {
-            if too_long(path) || too_long(why) {
-                event = Cow::Owned(Event::FileRefused { path: short(path), why: short(why) });
-            }
-        }
+        Event::FileIn { .. }
+        | Event::FileOut { .. }
+        | Event::FileApplied { .. }
+        | Event::FileRefused { .. }
+        | Event::FileAsked { .. }
+        | Event::Living(_)
+        | Event::Claimed { .. }
+        | Event::Stopped { .. } => event = Cow::Owned(clipped(event.as_ref().clone())),
         Event::ExecEnded { ending, hits, usage, changes, collected, exec } => {
             if hits.len() > HIT_LIMIT || hits.iter().any(|hit| too_long(&hit.detail)) || wordy(ending) {
                 event = Cow::Owned(Event::ExecEnded {
@@ -102,33 +88,6 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
             event = Cow::Owned(shorter(event.as_ref().clone()));
         }
-        Event::Living(living) => {
-            if too_long(&living.actor) || too_many(&living.env_names) || too_many_labels(&living.labels) {
-                event = Cow::Owned(Event::Living(Living {
-                    actor: short(&living.actor),
-                    env_names: few(&living.env_names),
-                    labels: few_labels(&living.labels),
-                    ..living.clone()
-                }));
-            }
-        }
-        Event::Claimed { actor, env_names, labels } => {
-            if too_long(actor) || too_many(env_names) || too_many_labels(labels) {
-                let (actor, env_names, labels) = (short(actor), few(env_names), few_labels(labels));
-                event = Cow::Owned(Event::Claimed { actor, env_names, labels });
-            }
-        }
-        Event::Stopped { why, keeps_files } => {
-            if too_long(why) {
-                event = Cow::Owned(Event::Stopped { why: short(why), keeps_files: *keeps_files });
-            }
-        }
-        Event::FileAsked { verb, path, to } => {
-            if too_long(path) || to.as_deref().is_some_and(too_long) {
-                let to = to.as_deref().map(short);
-                event = Cow::Owned(Event::FileAsked { verb: verb.clone(), path: short(path), to });
-            }
-        }
         Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
@@ -137,6 +96,55 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         | Event::Expires { .. } => {}
         // A level and a wall are words of ours.
         Event::LayerDiscarded {} | Event::ProveStarted { .. } | Event::Closed {} => {}
+    }
+    event
+}
+
+/// An event about files, or about the life of a sandbox, with each text cut.
+fn clipped(mut event: Event) -> Event {
+    let cut_all = |texts: &mut [&mut String]| texts.iter_mut().for_each(|text| **text = short(text));
+    let cut_lists = |names: &mut Vec<String>, labels: &mut BTreeMap<String, String>| {
+        if too_many(names) {
+            *names = few(names);
+        }
+        *labels = few_labels(labels);
+    };
+    match &mut event {
+        Event::FileIn { source, at, bytes: _ } => cut_all(&mut [source, at]),
+        Event::FileOut { path, sha256, bytes: _ } => cut_all(&mut [path, sha256]),
+        Event::FileApplied { path, change, bytes: _ } => cut_all(&mut [path, change]),
+        Event::FileRefused { path, why } => cut_all(&mut [path, why]),
+        Event::FileAsked { verb, path, to } => {
+            cut_all(&mut [verb, path]);
+            *to = to.as_deref().map(short);
+        }
+        Event::Living(living) => {
+            cut_all(&mut [&mut living.actor]);
+            cut_lists(&mut living.env_names, &mut living.labels);
+        }
+        Event::Claimed { actor, env_names, labels } => {
+            cut_all(&mut [actor]);
+            cut_lists(env_names, labels);
+        }
+        Event::Stopped { why, keeps_files: _ } => cut_all(&mut [why]),
+        Event::Launched { .. }
+        | Event::ExecStarted { .. }
+        | Event::ExecEnded { .. }
+        | Event::LayerDiscarded {}
+        | Event::Paused {}
+        | Event::Resumed {}
+        | Event::Halted {}
+        | Event::Released {}
+        | Event::Snapshot { .. }
+        | Event::Expires { .. }
+        | Event::FetchStarted(_)
+        | Event::EgressAllowed(_)
+        | Event::EgressDenied(_)
+        | Event::EgressEnded(_)
+        | Event::EgressName(_)
+        | Event::ProveStarted { .. }
+        | Event::ProveEnded(_)
+        | Event::Closed {} => {}
     }
     event
 }
@@ -188,10 +196,6 @@ fn shorter(mut event: Event) -> Event {
 
 /// Labels of a sandbox that stand in its record.
 const LABEL_LIMIT: usize = 64;
-
-fn too_many_labels(labels: &BTreeMap<String, String>) -> bool {
-    labels.len() > LABEL_LIMIT || labels.iter().any(|(name, value)| too_long(name) || too_long(value))
-}
 
 fn few_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     labels.iter().take(LABEL_LIMIT).map(|(name, value)| (short(name), short(value))).collect()

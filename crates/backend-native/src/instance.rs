@@ -307,19 +307,18 @@ fn no_freezer() -> FreezeError {
 }
 
 fn not_frozen(error: &io::Error) -> FreezeError {
-    match error.kind() {
-        io::ErrorKind::Unsupported => no_freezer(),
-        io::ErrorKind::TimedOut => FreezeError {
-            why: "a process did not stop within five seconds, so all go on".to_owned(),
-            remedy: "try again: it was in a call that the kernel does not interrupt".to_owned(),
-            unsupported: false,
-        },
-        _ => FreezeError {
-            why: error.to_string(),
-            remedy: "`fumehood doctor` looks at what this host can hold".to_owned(),
-            unsupported: false,
-        },
+    if error.kind() == io::ErrorKind::Unsupported {
+        return no_freezer();
     }
+    let (why, remedy) = if error.kind() == io::ErrorKind::TimedOut {
+        (
+            "a process did not stop within five seconds, so all go on".to_owned(),
+            "try again: it was in a call that the kernel does not interrupt",
+        )
+    } else {
+        (error.to_string(), "`fumehood doctor` looks at what this host can hold")
+    };
+    FreezeError { why, remedy: remedy.to_owned(), unsupported: false }
 }
 
 impl Drop for NativeInstance {

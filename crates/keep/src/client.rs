@@ -101,6 +101,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection broke, or carries something else than frames.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would have no way to say why it ends")]
     pub fn next(&mut self) -> Result<Option<Frame>, CallError> {
         let mut header = [0; HEADER_BYTES];
         match self.stream.read_exact(&mut header) {

@@ -131,10 +131,10 @@ fn write_lost(estate: &Estate<'_>) -> Result<(), RecordError> {
     let mut log = TaskLog::reopen(&estate.records, estate.id, at)?;
     let mut open: BTreeSet<Option<u32>> = BTreeSet::new();
     for event in &events {
-        match event {
-            Event::ExecStarted { exec, .. } => drop(open.insert(*exec)),
-            Event::ExecEnded { exec, .. } => drop(open.remove(exec)),
-            _ => {}
+        if let Event::ExecStarted { exec, .. } = event {
+            open.insert(*exec);
+        } else if let Event::ExecEnded { exec, .. } = event {
+            open.remove(exec);
         }
     }
     if estate.living.is_none() {

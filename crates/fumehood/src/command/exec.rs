@@ -110,7 +110,7 @@ fn attempt(args: &Args) -> Result<u8, Refusal> {
         screen::say(&number.to_string());
         return Ok(0);
     }
-    Follow { found: &found, connection, number, signals, takes_input, terminal: wants_terminal }.to_its_end()
+    Follow { found: &found, connection, number, signals, takes_input, terminal: wants_terminal }.run()
 }
 
 fn refused(found: &Found, failure: Failure) -> u8 {
@@ -136,7 +136,7 @@ struct Follow<'a> {
 // === impl Follow ===
 
 impl Follow<'_> {
-    fn to_its_end(mut self) -> Result<u8, Refusal> {
+    fn run(mut self) -> Result<u8, Refusal> {
         let raw = self.terminal.then(|| terminal::RawMode::enter(terminal::standard(0)).ok()).flatten();
         loop {
             let own = terminal::standard(0);
@@ -165,12 +165,11 @@ impl Follow<'_> {
     fn hear(&mut self) -> Result<Option<u8>, Refusal> {
         match self.connection.next().map_err(|error| self.found.unreached(&error))? {
             Some(Frame::Bytes(kind, bytes)) => {
-                let written = match kind {
-                    Kind::Stderr => std::io::stderr().write_all(&bytes),
-                    _ => {
-                        let mut out = std::io::stdout().lock();
-                        out.write_all(&bytes).and_then(|()| out.flush())
-                    }
+                let written = if kind == Kind::Stderr {
+                    std::io::stderr().write_all(&bytes)
+                } else {
+                    let mut out = std::io::stdout().lock();
+                    out.write_all(&bytes).and_then(|()| out.flush())
                 };
                 // Nobody reads what it says: as for a command here, that ends it.
                 if written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {

@@ -87,7 +87,10 @@ fn cat(found: &Found, path: String) -> Result<(), Refusal> {
                     return Ok(());
                 }
             }
-            Some(Frame::Bytes(..)) => return Ok(screen::flush()),
+            Some(Frame::Bytes(..)) => {
+                screen::flush();
+                return Ok(());
+            }
             Some(Frame::Said(Said::Failed(failure))) => return Err(found.failed(failure)),
             Some(Frame::Said(_)) | None => return Err(found.unreached(&CallError::Closed)),
         }

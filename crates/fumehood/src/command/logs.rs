@@ -60,9 +60,10 @@ fn attempt(args: &Args) -> Result<(), Refusal> {
         match connection.next().map_err(|error| found.unreached(&error))? {
             Some(Frame::Bytes(kind, bytes)) => {
                 left = left.saturating_sub(bytes.len() as u64);
-                match kind {
-                    Kind::Stderr => drop(std::io::stderr().write_all(&bytes)),
-                    _ => screen::say_bytes(&bytes),
+                if kind == Kind::Stderr {
+                    let _ = std::io::stderr().write_all(&bytes);
+                } else {
+                    screen::say_bytes(&bytes);
                 }
             }
             Some(Frame::Said(Said::Failed(failure))) => return Err(found.failed(failure)),

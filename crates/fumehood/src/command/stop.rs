@@ -4,7 +4,7 @@ use crate::refusal::Refusal;
 use crate::sandboxes::{self, Found};
 use crate::{screen, tasks, usage};
 use clap::Parser;
-use fumehood_keep::wire::{Ask, Said};
+use fumehood_keep::wire::Ask;
 use fumehood_runtime::files::discard::remove_tree;
 use fumehood_sys::dirfd::DirHandle;
 use std::ffi::{OsStr, OsString};
@@ -93,10 +93,7 @@ pub(crate) fn resume(words: Vec<OsString>) -> ExitCode {
 
 fn remove_one(found: &Found) -> Result<(), Refusal> {
     if !found.is_kept() {
-        return match found.call(&Ask::Stop { keep_files: false })? {
-            Said::Done => Ok(()),
-            _ => Err(found.unreached(&fumehood_keep::client::CallError::Closed)),
-        };
+        return found.call(&Ask::Stop { keep_files: false }).map(drop);
     }
     let failed = |error: std::io::Error| {
         Refusal::new("remove the sandbox", error.to_string(), "check who owns the state folder")

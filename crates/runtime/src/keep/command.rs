@@ -68,6 +68,8 @@ pub(crate) struct Input {
     /// No more will come.
     over: bool,
     terminal: bool,
+    /// The terminal is on its way.
+    coming: bool,
 }
 
 /// What comes from a command.
@@ -103,7 +105,9 @@ impl Command {
         fumehood_sys::process::set_nonblocking(&master, true)?;
         let writes = master.try_clone()?;
         self.output = Stream { terminal: true, ..Stream::new(master) };
-        self.input = Input { terminal: true, ..Input::new(writes) };
+        let waiting = std::mem::take(&mut self.input.waiting);
+        self.input = Input { terminal: true, waiting, ..Input::new(writes) };
+        self.input.advance();
         Ok(())
     }
 
@@ -164,8 +168,13 @@ impl Input {
         Self { sink: Some(sink.into()), ..Self::default() }
     }
 
+    /// For a terminal that is on its way.
+    pub(crate) fn coming() -> Self {
+        Self { terminal: true, coming: true, ..Self::default() }
+    }
+
     pub(crate) const fn is_open(&self) -> bool {
-        self.sink.is_some() && !self.over
+        (self.sink.is_some() || self.coming) && !self.over
     }
 
     /// Whether more is taken.

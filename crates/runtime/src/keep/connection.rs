@@ -66,6 +66,15 @@ pub(crate) struct Incoming {
     pub(crate) bytes: Vec<u8>,
 }
 
+// === impl Role ===
+
+impl Role {
+    /// The command that it follows.
+    pub(crate) const fn follows(&self) -> Option<u32> {
+        if let Self::Follow(follower) = self { Some(follower.exec) } else { None }
+    }
+}
+
 // === impl Connection ===
 
 impl Connection {

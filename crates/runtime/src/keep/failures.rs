@@ -2,6 +2,7 @@
 
 use fumehood_backend::{ExecError, FreezeError};
 use fumehood_keep::wire::{Failure, FailureCode};
+use fumehood_model::ending::Ending;
 use std::io;
 
 pub(crate) fn new(code: FailureCode, (message, cause): (&str, String), remediation: &str) -> Failure {
@@ -68,12 +69,10 @@ pub(crate) fn of_exec(error: &ExecError) -> Failure {
         ExecError::Exhausted => FailureCode::Busy,
         ExecError::Silent => FailureCode::Internal,
     };
-    match crate::keeper::not_started(error) {
-        fumehood_model::ending::Ending::NotStarted { step, why, remedy } => {
-            Failure { code, message: step, cause: why, remediation: remedy }
-        }
-        _ => new(code, ("start the command", error.to_string()), ""),
+    if let Ending::NotStarted { step, why, remedy } = crate::keeper::not_started(error) {
+        return Failure { code, message: step, cause: why, remediation: remedy };
     }
+    new(code, ("start the command", error.to_string()), "look at the sandbox with `fumehood ls ID`")
 }
 
 pub(crate) fn not_frozen(message: &str, error: FreezeError) -> Failure {

@@ -49,6 +49,9 @@ const MOST_OPEN: usize = 256;
 /// What a caller may send to a port before it is connected.
 const MOST_EARLY_BYTES: usize = 64 << 10;
 
+/// Whatever is further away is looked at again then: no clock is asked for a time that it does not have.
+const LONGEST_WAIT_MS: u64 = 24 * 3600 * 1000;
+
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
@@ -285,16 +288,16 @@ impl<'a> Keeper<'a> {
     }
 
     fn followed(&self, connection: &Connection) -> Option<&Command> {
-        match &connection.role {
-            Role::Follow(follower) => self.commands.get(&follower.exec),
-            _ => None,
-        }
+        self.commands.get(&connection.role.follows()?)
     }
 
     fn alarm(&self) -> Option<Duration> {
         let now = Instant::now();
-        let expires =
-            self.life.spec.expires_ms.map(|at| now + Duration::from_millis(at.saturating_sub(unix_millis())));
+        let expires = self
+            .life
+            .spec
+            .expires_ms
+            .map(|at| now + Duration::from_millis(at.saturating_sub(unix_millis()).min(LONGEST_WAIT_MS)));
         let commands =
             self.commands.values().filter(|_| self.life.frozen.is_none()).filter_map(Command::alarm).min();
         let new = self.connections.values().filter(|one| matches!(one.role, Role::New));
@@ -369,10 +372,9 @@ impl<'a> Keeper<'a> {
 
     /// Takes what callers had sent to a command that had no room for it.
     fn hear_waiting(&mut self, exec: u32) {
-        let waits = |connection: &Connection| match &connection.role {
-            Role::Follow(follower) => follower.exec == exec && !connection.inward.is_empty(),
-            Role::Input(to) => *to == exec && !connection.inward.is_empty(),
-            _ => false,
+        let waits = |connection: &Connection| {
+            let feeds = matches!(connection.role, Role::Input(to) if to == exec);
+            (feeds || connection.role.follows() == Some(exec)) && !connection.inward.is_empty()
         };
         let waiting: Vec<u64> =
             self.connections.iter().filter(|(_, one)| waits(one)).map(|(number, _)| *number).collect();
@@ -382,10 +384,7 @@ impl<'a> Keeper<'a> {
     /// Sends what there is for a caller.
     fn serve(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let exec = match &connection.role {
-            Role::Follow(follower) => Some(follower.exec),
-            _ => None,
-        };
+        let exec = connection.role.follows();
         let sent = match exec.and_then(|exec| Some((exec, self.commands.get(&exec)?))) {
             Some((exec, command)) => connection.follow(exec, command),
             None => connection.flush().map(drop),
@@ -639,14 +638,7 @@ impl<'a> Keeper<'a> {
 
     /// Forgets commands that ended long ago, and what is too much of the others.
     fn tidy(&mut self) {
-        let followed: Vec<u32> = self
-            .connections
-            .values()
-            .filter_map(|one| match &one.role {
-                Role::Follow(follower) => Some(follower.exec),
-                _ => None,
-            })
-            .collect();
+        let followed: Vec<u32> = self.connections.values().filter_map(|one| one.role.follows()).collect();
         let quiet = |exec: &u32, one: &Command| one.is_settled() && !followed.contains(exec);
         let ended: Vec<u32> =
             self.commands.iter().filter(|(exec, one)| quiet(exec, one)).map(|(exec, _)| *exec).collect();
@@ -731,21 +723,25 @@ impl<'a> Keeper<'a> {
         }
         let mut last = Vec::new();
         for (_, mut connection) in std::mem::take(&mut self.connections) {
-            match connection.role {
-                Role::Stop => last.push(connection),
-                _ if connection.closing => {}
-                _ => connection.fail(failures::ending()),
+            if matches!(connection.role, Role::Stop) {
+                last.push(connection);
+                continue;
             }
+            if !connection.closing {
+                connection.fail(failures::ending());
+            }
+            // Who does not take it now finds the connection closed.
+            let _ = connection.flush();
         }
         last
     }
 }
 
 fn limit_of(ending: &Ending) -> &str {
-    match ending {
-        Ending::OutOfMemory { limit, .. } | Ending::LimitPassed { limit, .. } => limit,
-        _ => "unknown",
+    if let Ending::OutOfMemory { limit, .. } | Ending::LimitPassed { limit, .. } = ending {
+        return limit;
     }
+    ending.cause()
 }
 
 pub(crate) fn killed(signal: i32) -> Ending {

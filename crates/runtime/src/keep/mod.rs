@@ -93,15 +93,12 @@ pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
 }
 
 fn failure(ending: &Ending) -> Failure {
-    match ending {
-        Ending::NotStarted { step, why, remedy } => Failure {
-            code: FailureCode::Internal,
-            message: step.clone(),
-            cause: why.clone(),
-            remediation: remedy.clone(),
-        },
-        other => failures::new(FailureCode::Internal, ("make the sandbox", other.cause().to_owned()), ""),
+    if let Ending::NotStarted { step, why, remedy } = ending {
+        let (message, cause, remediation) = (step.clone(), why.clone(), remedy.clone());
+        return Failure { code: FailureCode::Internal, message, cause, remediation };
     }
+    let remedy = "`fumehood doctor` looks at what this host can hold";
+    failures::new(FailureCode::Internal, ("make the sandbox", ending.cause().to_owned()), remedy)
 }
 
 /// What a birth has come to so far.
@@ -158,7 +155,9 @@ impl Birth<'_> {
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
-        let wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
+        // Not at the first packet, as in a run: who works on files has a thread of its own here.
+        wall.open();
         let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
@@ -229,6 +228,7 @@ impl Birth<'_> {
     }
 
     /// Writes down what is about to happen, and launches.
+    #[expect(clippy::mem_forget, reason = "the layer is this keeper's until its process ends")]
     fn launch(&mut self, places: Places) -> Result<Standing, Ending> {
         let envelope = &self.request.run.envelope;
         let plan = self.backend.plan(envelope, &places.placement).map_err(|refused| {
@@ -236,7 +236,6 @@ impl Birth<'_> {
         })?;
         if let Some(layer) = &places.layer {
             let lock = layer.lock().map_err(|error| not_started("lock the layer", &chain(&error), ""))?;
-            // It is this keeper's alone, for as long as it lives.
             std::mem::forget(lock);
         }
         plan.adapt(&mut self.request.run.exec);
@@ -278,6 +277,8 @@ impl Birth<'_> {
         process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE].concat())
             .map_err(|error| broken("give up privileges", &error))?;
         process::set_dumpable(false);
+        // Callers and commands come in numbers.
+        fumehood_sys::confine::raise_open_files();
         Ok((signals, listener, reaper))
     }
 

@@ -70,7 +70,7 @@ impl Relay {
         let Some(inside) = self.inside.as_ref() else { return false };
         let (inside, caller) = (inside.as_fd(), self.caller.as_fd());
         let moved = [self.inward.advance(caller, inside), self.outward.advance(inside, caller)];
-        !moved.contains(&Moved::Broken) && !(self.inward.shut && self.outward.shut)
+        !moved.contains(&Moved::Broken) && (!self.inward.shut || !self.outward.shut)
     }
 }
 

@@ -51,9 +51,10 @@ impl Keeper<'_> {
         };
         let is_input = matches!(connection.role, Role::Input(_));
         if let Some(command) = self.commands.get_mut(&to) {
-            match frame.kind {
-                Kind::InputEnd => command.input.end(),
-                _ => command.input.push(&frame.bytes),
+            if frame.kind == Kind::InputEnd {
+                command.input.end();
+            } else {
+                command.input.push(&frame.bytes);
             }
         }
         if is_input
@@ -171,7 +172,8 @@ impl Keeper<'_> {
             error,
             allowance: Allowance::new(self.life.output_limit),
             limit,
-            deadline: limit.map(|limit| now + limit),
+            // One that no clock reaches is none.
+            deadline: limit.and_then(|limit| now.checked_add(limit)),
             grace: None,
             cause: None,
             oom_kills,
@@ -219,9 +221,7 @@ impl Keeper<'_> {
 
     fn input(&mut self, number: u64, exec: u32) -> Verdict<Option<Said>> {
         let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
-        // A terminal arrives a moment after the command was asked for.
-        let coming = command.asked.terminal.is_some() && command.pid == 0;
-        if command.ended.is_some() || !(command.input.is_open() || coming) {
+        if command.ended.is_some() || !command.input.is_open() {
             return Err(failures::has_ended(exec));
         }
         self.set_role(number, Role::Input(exec));
@@ -230,13 +230,15 @@ impl Keeper<'_> {
 
     fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
         self.is_at_work()?;
-        let call = self.instance.dial(port).map_err(|error| match error {
-            fumehood_backend::ExecError::Exhausted => failures::busy(),
-            other => failures::new(
+        let call = self.instance.dial(port).map_err(|error| {
+            if error == fumehood_backend::ExecError::Exhausted {
+                return failures::busy();
+            }
+            failures::new(
                 FailureCode::PortClosed,
-                ("connect to the port", other.to_string()),
+                ("connect to the port", error.to_string()),
                 "name a port from 1 to 65535 that a server inside listens on",
-            ),
+            )
         })?;
         self.set_role(number, Role::Dial(call));
         Ok(None)
@@ -444,7 +446,7 @@ fn check(asked: &Exec) -> Verdict<()> {
 /// The guest's ends of a command's streams, and ours.
 fn streams(asked: &Exec) -> std::io::Result<(GuestStdio, Input, Stream, Stream)> {
     if asked.terminal.is_some() {
-        return Ok((GuestStdio::Terminal, Input::default(), Stream::default(), Stream::default()));
+        return Ok((GuestStdio::Terminal, Input::coming(), Stream::default(), Stream::default()));
     }
     let (stdin, feed) = process::pipe(false)?;
     process::set_nonblocking(&feed, true)?;
