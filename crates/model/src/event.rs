@@ -83,7 +83,7 @@ pub enum Event {
     Snapshot { name: String },
     /// A living sandbox got another time of its end, in milliseconds since 1970; `None`: none.
     #[serde(rename = "sandbox.expires")]
-    Expires { at_ms: Option<u64> },
+    Expires { until_ms: Option<u64> },
     /// A living sandbox is about to end, and why: `asked`, `expired`, `signal`, or a limit.
     #[serde(rename = "sandbox.stopped")]
     Stopped { why: String, keeps_files: bool },

@@ -248,6 +248,14 @@ fn a_terminal_knows_its_size_and_takes_what_is_typed(lab: &Lab) {
     let mut asked = shell("stty size; read word; stty size; echo got $word; cat");
     asked.terminal = Some((30, 100));
     asked.stdin = true;
+    // What is typed before the terminal is there waits for it; and no time that somebody names ends the keeper.
+    let mut ahead = shell("read word; echo got $word");
+    (ahead.terminal, ahead.stdin, ahead.timeout_ms) = (Some((24, 80)), true, Some(u64::MAX));
+    let mut early = one.ask(&Ask::Exec(ahead));
+    early.send(Kind::Input, b"ahead\n").unwrap();
+    assert_eq!(one.call(&Ask::Expire { at_ms: Some(u64::MAX) }), Said::Done);
+    let done = follow(&mut early);
+    assert!(done.out().ends_with("got ahead\r\n"), "{done:?}");
     let (number, mut connection) = one.start(asked);
     let first = connection.next().unwrap();
     assert!(
@@ -375,6 +383,8 @@ fn its_time_ends_it(lab: &Lab) {
     let done = follow(&mut connection);
     assert!(matches!(done.ending(), Ending::Killed { signal: 9, .. }), "{done:?}");
     assert!(lab::poll(lab::DEADLINE, || !one.folder().exists()));
+    let verified = one.fumehood(&["audit", "verify"], b"");
+    assert_eq!(verified.code(), 0, "{}", verified.told());
 }
 
 fn what_can_not_be_is_told_and_leaves_nothing(lab: &Lab) {

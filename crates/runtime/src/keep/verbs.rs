@@ -402,7 +402,7 @@ impl Keeper<'_> {
     }
 
     fn expire(&mut self, at_ms: Option<u64>) -> Verdict<Said> {
-        if !self.record(&Event::Expires { at_ms }) {
+        if !self.record(&Event::Expires { until_ms: at_ms }) {
             return Err(failures::unrecorded());
         }
         self.life.spec.expires_ms = at_ms;
