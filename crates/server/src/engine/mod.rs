@@ -147,6 +147,12 @@ impl Engine {
         &self.0.counters
     }
 
+    /// The names of the templates.
+    #[must_use]
+    pub fn templates(&self) -> Vec<String> {
+        self.0.templates.names()
+    }
+
     /// How many sandboxes wait in pools.
     #[must_use]
     pub fn waiting(&self) -> usize {

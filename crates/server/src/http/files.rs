@@ -114,7 +114,12 @@ pub(super) async fn read(
 }
 
 /// Passes on what the keeper reads. A file that ends too early breaks the answer, which has told its length.
-async fn pour(entered: Use, mut conversation: crate::keeper::Conversation, tap: &stream::Tap, length: u64) {
+pub(crate) async fn pour(
+    entered: Use,
+    mut conversation: crate::keeper::Conversation,
+    tap: &stream::Tap,
+    length: u64,
+) {
     let mut left = length;
     loop {
         match conversation.next().await {

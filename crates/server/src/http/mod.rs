@@ -6,7 +6,7 @@
 mod admin;
 mod ask;
 mod execs;
-mod files;
+pub(crate) mod files;
 mod guard;
 mod openapi;
 pub mod ports;
@@ -42,13 +42,13 @@ pub fn router(engine: Engine) -> Router {
         own = own.route(route.path, handler);
     }
     own.route("/healthz", get(|| async { "ok\n" }))
-        .merge(e2b::router(&engine))
+        .merge(e2b::router())
         .fallback(|| async { ApiError::plain(Code::NoRoute, "find the route", "there is no such route") })
         .method_not_allowed_fallback(|| async {
             ApiError::plain(Code::NoMethod, "call the route", "it does not take this method")
         })
         .layer(from_fn_with_state(engine.clone(), ports::by_name))
-        .layer(from_fn_with_state(engine.clone(), e2b::by_sandbox))
+        .layer(from_fn_with_state(e2b::Door::new(&engine), e2b::by_sandbox))
         .layer(from_fn_with_state(engine.clone(), guard::names))
         .with_state(engine)
 }
