@@ -27,6 +27,7 @@ mod images;
 mod lab;
 #[cfg(test)]
 mod living;
+#[cfg(test)]
 mod living_files;
 #[cfg(test)]
 mod machine;

@@ -105,7 +105,25 @@ fn told(ask: &Ask) -> Option<Event> {
         Ask::MakeDir { path } => event("make_dir", path, None),
         Ask::Remove { path } => event("remove", path, None),
         Ask::Move { from, to } => event("move", from, Some(to)),
-        _ => None,
+        Ask::Status
+        | Ask::Exec(_)
+        | Ask::Attach { .. }
+        | Ask::Input { .. }
+        | Ask::List
+        | Ask::Signal { .. }
+        | Ask::Resize { .. }
+        | Ask::Stat { .. }
+        | Ask::ListDir { .. }
+        | Ask::Watch { .. }
+        | Ask::Dial { .. }
+        | Ask::Pause
+        | Ask::Resume
+        | Ask::Snapshot { .. }
+        | Ask::Halt
+        | Ask::Release
+        | Ask::Claim(_)
+        | Ask::Expire { .. }
+        | Ask::Stop { .. } => None,
     }
 }
 

@@ -193,13 +193,9 @@ pub(crate) fn restore(
             "free space on the disk of the state folder",
         )
     };
-    let top =
-        DirHandle::open(snapshots).and_then(|all| all.sub(Path::new(name))).map_err(|error| {
-            match error.kind() {
-                io::ErrorKind::NotFound => missing(name),
-                _ => fault(error),
-            }
-        })?;
+    let top = DirHandle::open(snapshots).and_then(|all| all.sub(Path::new(name))).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound { missing(name) } else { fault(error) }
+    })?;
     let meta = read(&top).map_err(fault)?;
     let here = layer.map(LayerMeta::workspace_id);
     let there = meta.workspace.as_ref().map(|_| (meta.workspace_dev, meta.workspace_ino));
@@ -324,6 +320,7 @@ fn missing(name: &str) -> Failure {
     )
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the standard library may add kinds")]
 fn unkept(name: &str, error: &io::Error) -> Failure {
     let message = format!("keep the snapshot `{name}`");
     let (code, remedy) = match error.kind() {

@@ -25,6 +25,7 @@ pub(super) fn failed(verb: &str, path: &Path, error: &io::Error) -> Failure {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the standard library may add kinds")]
 fn judged(error: &io::Error) -> (FailureCode, Option<&'static str>, &'static str) {
     use FailureCode as Code;
     match error.kind() {
