@@ -154,6 +154,12 @@ pub(crate) fn folders(folder: &Path) -> Vec<(TaskId, Keeper)> {
         .collect()
 }
 
+/// Those of them that listen. One that is still being made runs nothing of anybody's, and is halted before it does.
+pub(crate) fn listening(folder: &Path) -> Vec<(TaskId, Keeper)> {
+    let listens = |id: &TaskId| folder.join(id.as_str()).join("keeper.sock").exists();
+    folders(folder).into_iter().filter(|(id, _)| listens(id)).collect()
+}
+
 /// Asks all of these at once.
 pub(crate) async fn ask_all(keepers: Vec<(TaskId, Keeper)>, ask: Ask) -> Outcome {
     let began = std::time::Instant::now();

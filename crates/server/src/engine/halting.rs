@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::error::ApiError;
-use crate::halt::{Outcome, Whom, ask_all, folders};
+use crate::halt::{Outcome, Whom, ask_all, listening};
 use crate::sandbox::State;
 use fumehood_keep::wire::{Ask, Phase, Said};
 
@@ -17,6 +17,8 @@ impl Engine {
         let remembered = self.halts().remember(whom);
         let keepers = self.reached(whom);
         let mut outcome = ask_all(keepers.clone(), Ask::Halt).await;
+        // One that ended by itself meanwhile is past halting.
+        outcome.failed.retain(|(id, _)| id.is_empty() || self.config().sandboxes.join(id).exists());
         for id in &outcome.done {
             if let Some(live) = self.any(id) {
                 live.change(|sandbox| {
@@ -69,13 +71,13 @@ impl Engine {
     fn reached(&self, whom: &Whom) -> Vec<(fumehood_model::id::TaskId, crate::keeper::Keeper)> {
         let known = || self.all().into_iter();
         match whom {
-            Whom::All => folders(&self.config().sandboxes),
+            Whom::All => listening(&self.config().sandboxes),
             Whom::Team(team) => known()
                 .filter(|live| live.team() == *team)
                 .map(|live| (live.id().clone(), live.keeper().clone()))
                 .collect(),
             Whom::Sandbox(id) => {
-                folders(&self.config().sandboxes).into_iter().filter(|(found, _)| found == id).collect()
+                listening(&self.config().sandboxes).into_iter().filter(|(found, _)| found == id).collect()
             }
         }
     }
