@@ -178,10 +178,21 @@ impl Envelopes {
         }
     }
 
-    /// The one message of a request that has one.
+    /// The one message of a request that has one, which is read to its end: what is left unread of a request makes the
+    /// kernel reset the connection after the answer, and the client may lose the last of that.
     pub(super) async fn one<T: DeserializeOwned>(&mut self) -> Result<T, Fault> {
         let missing = || Fault::new(Status::InvalidArgument, "the request has no message");
-        self.next().await?.ok_or_else(missing)
+        let first = self.next().await?.ok_or_else(missing)?;
+        if self.next::<serde::de::IgnoredAny>().await?.is_some() || self.more().await? {
+            return Err(Fault::new(Status::InvalidArgument, "the request has more than one message"));
+        }
+        Ok(first)
+    }
+
+    /// Whether anything follows what should have been the end.
+    async fn more(&mut self) -> Result<bool, Fault> {
+        Ok(!self.kept.is_empty()
+            || stream::next(&mut self.body).await?.is_some_and(|bytes| !bytes.is_empty()))
     }
 }
 
@@ -336,6 +347,30 @@ mod tests {
             let words = last(Some(&fault));
             assert_eq!(words.first(), Some(&LAST));
         }
+    }
+
+    #[test]
+    fn a_request_of_one_message_is_read_to_its_end_and_has_no_second() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let one = |parts: &[Vec<u8>]| {
+            let body = Body::from(parts.concat());
+            let mut envelopes = Envelopes::new(&HeaderMap::new(), body).unwrap();
+            runtime.block_on(async {
+                let first = envelopes.one::<serde_json::Value>().await;
+                (first, envelopes.kept.len())
+            })
+        };
+        let envelope = |flags: u8, text: &str| {
+            let mut bytes = vec![flags];
+            bytes.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+            bytes
+        };
+        assert!(matches!(one(&[envelope(0, "{}")]), (Ok(_), 0)));
+        assert!(matches!(one(&[envelope(0, "{}"), envelope(LAST, "{}")]), (Ok(_), 0)));
+        assert!(one(&[envelope(0, "{}"), envelope(0, "{}")]).0.is_err());
+        assert!(one(&[envelope(0, "{}"), envelope(LAST, "{}"), vec![0]]).0.is_err());
+        assert!(one(&[]).0.is_err());
     }
 
     #[test]
