@@ -12,6 +12,7 @@ mod openapi;
 pub mod ports;
 mod sandboxes;
 mod table;
+mod whole;
 
 pub(crate) use admin::{mint, views};
 pub use ask::{Asked, Words};
@@ -23,7 +24,7 @@ use crate::engine::Engine;
 use crate::error::{ApiError, Code};
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 
@@ -50,6 +51,7 @@ pub fn router(engine: Engine) -> Router {
         .layer(from_fn_with_state(engine.clone(), ports::by_name))
         .layer(from_fn_with_state(e2b::Door::new(&engine), e2b::by_sandbox))
         .layer(from_fn_with_state(engine.clone(), guard::names))
+        .layer(from_fn(whole::small))
         .with_state(engine)
 }
 
