@@ -23,8 +23,11 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// A request's head is whole by then, counted from the end of the request before.
-const HEAD: Duration = Duration::from_secs(60);
+/// A request's head is whole by then, counted from the end of the request before. Clients keep a connection that lies
+/// idle for 300 s, and send a request over one that has been closed meanwhile: it is theirs to close.
+const HEAD: Duration = Duration::from_secs(330);
+/// A connection of HTTP/2 is asked for a sign of life so often.
+const PING: Duration = Duration::from_secs(60);
 /// The first bytes of a connection are here by then.
 const FIRST: Duration = Duration::from_secs(10);
 /// Connections over TCP at once; more are closed at once.
@@ -230,7 +233,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MOST_STREAMS)
-        .keep_alive_interval(Some(HEAD))
+        .keep_alive_interval(Some(PING))
         .keep_alive_timeout(FIRST)
         .max_header_list_size(64 << 10);
     let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };

@@ -278,5 +278,13 @@ impl Drop for Daemon {
         );
         drop(self.child.kill());
         drop(self.child.wait());
+        // What cleans up after sandboxes does so beside us.
+        let sandboxes = self.state.join("sandboxes");
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::fs::read_dir(&sandboxes).is_ok_and(|mut all| all.next().is_some())
+            && Instant::now() < until
+        {
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
