@@ -144,10 +144,8 @@ fn keep(args: &SnapshotArgs) -> Result<(), Refusal> {
 }
 
 fn take(found: &Found, name: String) -> Result<Said, Refusal> {
-    match found.call(&Ask::Snapshot { name })? {
-        said @ Said::Snapshot { .. } => Ok(said),
-        _ => Err(found.unreached(&CallError::Closed)),
-    }
+    let said = found.call(&Ask::Snapshot { name })?;
+    if matches!(said, Said::Snapshot { .. }) { Ok(said) } else { Err(found.unreached(&CallError::Closed)) }
 }
 
 fn frozen_millis(micros: u64) -> f64 {

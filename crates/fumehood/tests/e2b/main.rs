@@ -11,8 +11,6 @@
 //! pinned versions, and leaves the document alone.
 
 #![cfg(test)]
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
-#![expect(clippy::print_stdout, reason = "what is installed and what came out is told")]
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;

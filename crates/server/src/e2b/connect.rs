@@ -356,7 +356,7 @@ mod tests {
             let body = Body::from(parts.concat());
             let mut envelopes = Envelopes::new(&HeaderMap::new(), body).unwrap();
             runtime.block_on(async {
-                let first = envelopes.one::<serde_json::Value>().await;
+                let first = envelopes.one::<Value>().await;
                 (first, envelopes.kept.len())
             })
         };
