@@ -10,7 +10,6 @@ use crate::walk::Walk;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-const POLLIN: i16 = 1;
 const POLLOUT: i16 = 4;
 
 /// One channel.
@@ -65,23 +64,23 @@ pub(crate) struct Tunnel {
 
 impl Channel {
     /// What it waits for. `room`: whether what comes out could be passed on.
-    pub(crate) fn waits(&self, room: bool, entries: &mut Vec<Pollfd>) {
-        let mut add = |fd: Option<&Fd>, events| {
-            if let Some(fd) = fd {
-                entries.push(Pollfd { fd: fd.number(), events, found: 0 });
-            }
+    pub(crate) fn waits(&mut self, room: bool, entries: &mut Vec<Pollfd>) {
+        let (input, outputs) = match &mut self.what {
+            What::Command(command) => (&command.input, command.outputs.as_mut_slice()),
+            What::Tunnel(tunnel) => (&tunnel.input, core::slice::from_mut(&mut tunnel.output)),
+            What::Gathering(_) | What::Store(_) | What::Walk(_) => return,
         };
-        match &self.what {
-            What::Command(command) => {
-                add(command.input.waits(), POLLOUT);
-                for output in command.outputs.iter().filter(|_| room) {
-                    add(output.waits(), POLLIN);
-                }
-            }
-            What::Tunnel(tunnel) => {
-                add(tunnel.input.waits(), POLLOUT);
-                add(tunnel.output.waits().filter(|_| room), POLLIN);
-            }
+        if let Some(fd) = input.waits() {
+            entries.push(Pollfd { fd: fd.number(), events: POLLOUT, found: 0 });
+        }
+        outputs.iter_mut().for_each(|output| output.waits(room, entries));
+    }
+
+    /// Takes what the wait has found.
+    pub(crate) fn note(&mut self, entries: &[Pollfd]) {
+        match &mut self.what {
+            What::Command(command) => command.outputs.iter_mut().for_each(|output| output.note(entries)),
+            What::Tunnel(tunnel) => tunnel.output.note(entries),
             What::Gathering(_) | What::Store(_) | What::Walk(_) => {}
         }
     }

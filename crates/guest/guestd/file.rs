@@ -61,6 +61,11 @@ pub(crate) fn set_nonblocking(file: &Fd) -> Result<(), Errno> {
     plain(72, [word(file.number()), 4, flags | O_NONBLOCK, 0, 0, 0]).map(drop)
 }
 
+/// The same, where no other setting is made.
+pub(crate) fn set_fresh_nonblocking(file: &Fd) -> Result<(), Errno> {
+    plain(72, [word(file.number()), 4, O_NONBLOCK, 0, 0, 0]).map(drop)
+}
+
 /// (read end, write end), both closed on exec.
 pub(crate) fn pipe() -> Result<(Fd, Fd), Errno> {
     let mut ends = [0_i32; 2];

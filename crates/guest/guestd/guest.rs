@@ -9,7 +9,7 @@ use crate::launch::{Ground, Launched};
 use crate::line::{Line, Next};
 use crate::store::Store;
 use crate::walk::Walk;
-use crate::{dial, file, freeze, meters, wire};
+use crate::{Place, dial, file, filter, freeze, meters, wire};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -37,18 +37,31 @@ enum Step {
 // === impl Guest ===
 
 impl Guest {
-    pub(crate) fn begin(line: Line, machine: bool, filter: Option<Vec<u8>>) -> Result<Self, Errno> {
+    pub(crate) fn begin(line: Line, place: Place, filter: Option<Vec<u8>>) -> Result<Self, Errno> {
         // Anywhere but in a PID namespace of its own, "kill all" would mean others' processes.
         if call::own_pid() != 1 {
             return Err(call::EPERM);
         }
         call::forbid_tracing()?;
         call::set_name(c"guestd");
-        call::default_dispositions();
+        // A first program that a kernel of its own has started ignores nothing yet.
+        if place == Place::Made {
+            call::default_dispositions();
+        }
         call::block_signals(u64::MAX)?;
         call::set_umask(0o022);
         let signals = call::child_signals()?;
         let (channels, entries) = (Vec::new(), Vec::new());
+        // A kernel in user space takes a millisecond to look through a filter, so it does that once and not for
+        // each command: they inherit it. A machine is furnished by calls that no command may make.
+        let filter = match filter {
+            Some(filter) if place == Place::Filtered => {
+                filter::enforce(&filter)?;
+                None
+            }
+            filter => filter,
+        };
+        let machine = place == Place::Machine;
         Ok(Self { line, machine, signals, channels, ground: Ground::new(true), filter, entries })
     }
 
@@ -61,7 +74,7 @@ impl Guest {
         entries.push(wish(&self.signals, POLLIN));
         entries.push(wish(self.line.from(), if room { POLLIN } else { 0 }));
         entries.push(wish(self.line.to(), if self.line.has_news() { POLLOUT } else { 0 }));
-        self.channels.iter().for_each(|channel| channel.waits(room, &mut entries));
+        self.channels.iter_mut().for_each(|channel| channel.waits(room, &mut entries));
         let busy = self.channels.iter().any(|channel| channel.is_busy(room));
         match call::poll_for(&mut entries, if busy { 0 } else { -1 }) {
             Ok(()) | Err(call::EINTR) => {}
@@ -69,6 +82,7 @@ impl Guest {
         }
         let found = |place: usize| entries.get(place).is_some_and(|entry| entry.found != 0);
         let (ended, spoken) = (found(0), found(1));
+        self.channels.iter_mut().for_each(|channel| channel.note(&entries));
         self.entries = entries;
         if ended {
             call::drain(&self.signals);
@@ -341,7 +355,7 @@ fn pipes(wanted: bool) -> Result<(Descriptors, Option<[Fd; 3]>), Errno> {
     }
     let ((stdin, feed), (out, stdout), (err, stderr)) = (file::pipe()?, file::pipe()?, file::pipe()?);
     for ours in [&feed, &out, &err] {
-        file::set_nonblocking(ours)?;
+        file::set_fresh_nonblocking(ours)?;
     }
     Ok((Descriptors::new([Some(stdin), Some(stdout), Some(stderr), None]), Some([feed, out, err])))
 }

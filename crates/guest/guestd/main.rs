@@ -5,8 +5,8 @@
 //! It is trusted by nobody outside, and must not know what an envelope or a record is.
 //!
 //! On entry: descriptor 0 is where frames come from, and 1 where they go to, or the first argument is
-//! `machine`, and then this is the first process of a machine (see `machine`). If it is `filtered`, each
-//! command gets a system call filter (see `filter`).
+//! `machine`, and then this is the first process of a machine (see `machine`). If it is `filtered`, this program
+//! and with it each command is behind a system call filter (see `filter`).
 //!
 //! ```text
 //!             ┌──────────────── poll ◄───────────────┐
@@ -92,10 +92,10 @@ core::arch::global_asm!(
 
 /// What the first argument says this is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     /// The first process of what something else has made.
     Made,
-    /// The same, and commands get the filter that lies at [`filter::PATH`].
+    /// The same, by a kernel that passes nothing on to it, and behind the filter that lies at [`filter::PATH`].
     Filtered,
     Machine,
 }
@@ -115,7 +115,7 @@ extern "C" fn main(stack: *const usize) -> ! {
         Place::Filtered => filter::read(filter::PATH).map(Some),
         Place::Machine => filter::read(filter::OF_MACHINE).map(Some),
     };
-    let guest = line.and_then(|line| Guest::begin(line, machine, filter?));
+    let guest = line.and_then(|line| Guest::begin(line, place, filter?));
     let Ok(mut guest) = guest else { leave(machine, BROKEN) };
     loop {
         guest.turn();
