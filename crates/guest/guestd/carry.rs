@@ -44,6 +44,8 @@ pub(crate) struct Outward {
     place: Option<usize>,
     /// That wait has found something: a look for nothing is not made, for each costs a turn of the kernel's.
     ready: bool,
+    /// Its command has ended: all that is there is to be passed on before that is said.
+    settling: bool,
 }
 
 /// The host did what it may not.
@@ -168,7 +170,7 @@ impl Inward {
 
 impl Outward {
     pub(crate) const fn new(channel: u32, stream: u8, from: Option<Fd>) -> Self {
-        Self { channel, stream, from, credit: WINDOW_BYTES, place: None, ready: false }
+        Self { channel, stream, from, credit: WINDOW_BYTES, place: None, ready: false, settling: false }
     }
 
     pub(crate) fn allow(&mut self, bytes: u32) -> Result<(), Foul> {
@@ -186,7 +188,18 @@ impl Outward {
 
     /// Takes what the wait has found.
     pub(crate) fn note(&mut self, entries: &[Pollfd]) {
-        self.ready = self.place.and_then(|place| entries.get(place)).is_some_and(|entry| entry.found != 0);
+        let found = self.place.and_then(|place| entries.get(place)).is_some_and(|entry| entry.found != 0);
+        self.ready = found || self.settling;
+    }
+
+    /// What is there from now on is nobody's that is waited for.
+    pub(crate) fn settle(&mut self) {
+        (self.settling, self.ready) = (true, true);
+    }
+
+    /// Whether all was passed on that was there when its command ended.
+    pub(crate) const fn is_settled(&self) -> bool {
+        !self.settling || self.from.is_none()
     }
 
     pub(crate) const fn is_over(&self) -> bool {
@@ -208,9 +221,13 @@ impl Outward {
                     self.credit -= count as u32;
                     // No more is there; the next wait tells of what comes.
                     self.ready &= count == most;
+                    self.settling &= count == most;
                 }
                 Err(call::EAGAIN) if last => self.close(line),
-                Err(call::EAGAIN) => break,
+                Err(call::EAGAIN) => {
+                    self.settling = false;
+                    break;
+                }
                 Err(call::EINTR) => {}
                 // The other side of a terminal that is gone.
                 Err(file::EIO) => self.close(line),

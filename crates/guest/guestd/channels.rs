@@ -48,6 +48,8 @@ pub(crate) struct Command {
     pub(crate) pid: u32,
     pub(crate) once: bool,
     ended: bool,
+    /// How it ended, until what it wrote has been passed on.
+    unsaid: Option<Ended>,
     input: Inward,
     outputs: Vec<Outward>,
     /// The keeper's side of its terminal.
@@ -97,7 +99,7 @@ impl Channel {
     pub(crate) fn advance(&mut self, line: &mut Line) -> bool {
         match &mut self.what {
             What::Gathering(_) => true,
-            What::Command(command) => command.advance(line),
+            What::Command(command) => command.advance(self.number, line),
             What::Tunnel(tunnel) => tunnel.advance(self.number, line),
             What::Store(store) => store.advance(self.number, line),
             What::Walk(walk) => walk.advance(self.number, line),
@@ -185,6 +187,7 @@ impl Command {
             pid,
             once,
             ended: false,
+            unsaid: None,
             input: Inward::new(number, Kind::Pipe, Some(input)),
             outputs: [Outward::new(number, OUTPUT, Some(output)), Outward::new(number, ERROR, Some(error))].into(),
             terminal: None,
@@ -199,6 +202,7 @@ impl Command {
             pid,
             once,
             ended: false,
+            unsaid: None,
             input: Inward::new(number, Kind::Terminal, Some(write)),
             outputs: [Outward::new(number, OUTPUT, Some(read))].into(),
             terminal: Some(terminal),
@@ -209,10 +213,17 @@ impl Command {
     pub(crate) fn end(&mut self, number: u32, ended: Ended, line: &mut Line) {
         self.ended = true;
         self.input.drop_quietly();
-        line.say(&Report::Ended { channel: number, ended });
+        if self.once {
+            // Nobody writes any more, and it is known at once that it is over.
+            line.say(&Report::Ended { channel: number, ended });
+        } else {
+            // What runs on in the background may keep its streams, which then do not end.
+            self.unsaid = Some(ended);
+            self.outputs.iter_mut().for_each(Outward::settle);
+        }
     }
 
-    fn advance(&mut self, line: &mut Line) -> bool {
+    fn advance(&mut self, number: u32, line: &mut Line) -> bool {
         self.input.push(line);
         // Whoever else has a terminal open was ended with the command, or does not count; its pipes end with
         // their last writer.
@@ -222,7 +233,12 @@ impl Command {
                 output.close(line);
             }
         }
-        !(self.ended && self.outputs.iter().all(Outward::is_over))
+        if self.outputs.iter().all(Outward::is_settled)
+            && let Some(ended) = self.unsaid.take()
+        {
+            line.say(&Report::Ended { channel: number, ended });
+        }
+        !(self.ended && self.unsaid.is_none() && self.outputs.iter().all(Outward::is_over))
     }
 }
 

@@ -31,6 +31,9 @@ compile_error!("`guestd` speaks to the kernel directly and knows only Linux on x
 
 extern crate alloc;
 
+#[path = "../wire/answer.rs"]
+#[allow(dead_code, reason = "the host's half of the protocol")]
+mod answer;
 #[path = "../wire/bytes.rs"]
 #[allow(dead_code, reason = "the host's half of the protocol")]
 mod bytes;
@@ -54,6 +57,7 @@ mod filter;
 mod frame;
 mod freeze;
 mod guest;
+mod hand;
 mod heap;
 #[path = "../../backend-native/init/launch.rs"]
 mod launch;
@@ -90,6 +94,12 @@ core::arch::global_asm!(
     main = sym main,
 );
 
+impl frame::Sink for alloc::vec::Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 /// What the first argument says this is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -106,6 +116,9 @@ extern "C" fn main(stack: *const usize) -> ! {
         // A command of the host's in a machine.
         let code = machine::furnish(rest).map_or_else(|errno| u8::try_from(errno.0).unwrap_or(BROKEN), |()| 0);
         call::exit(code);
+    }
+    if let (Some(b"hand"), Some(rest)) = (words.get(1).copied(), words.get(2..)) {
+        hand::work(rest);
     }
     let place = Place::of(&words);
     let machine = place == Place::Machine;
