@@ -65,13 +65,7 @@ impl Dialogue {
 
     /// Gives it the time and randomness of its own. A guest that did not take both must not go on.
     pub(crate) fn thaw(&mut self, stream: &UnixStream) -> Result<(), Fault> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let mut seed = [0; SEED_BYTES];
-        for part in seed.chunks_mut(8) {
-            let random = host::random().map_err(Fault::Stream)?.to_ne_bytes();
-            part.iter_mut().zip(random).for_each(|(place, byte)| *place = byte);
-        }
-        let unix_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let (unix_ns, seed) = fresh().map_err(Fault::Stream)?;
         let channel = self.session.thaw(unix_ns, &seed).ok_or(Fault::Busy)?;
         self.done(stream, channel, "take new randomness and the time")
     }
@@ -208,6 +202,17 @@ impl Dialogue {
             count => Ok(self.session.feed(bytes.get(..count).unwrap_or_default())?),
         }
     }
+}
+
+/// Nanoseconds since 1970, and randomness for one guest.
+pub(crate) fn fresh() -> io::Result<(u64, [u8; SEED_BYTES])> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let mut seed = [0; SEED_BYTES];
+    for part in seed.chunks_mut(8) {
+        let random = host::random()?.to_ne_bytes();
+        part.iter_mut().zip(random).for_each(|(place, byte)| *place = byte);
+    }
+    Ok((u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), seed))
 }
 
 fn waited(error: io::Error) -> Fault {

@@ -3,14 +3,15 @@
 //! What a command reads and writes goes through guestd's stream while it runs. When it has ended, and before the
 //! keeper is told, what it left in `/out` and in its workspace's layer is brought out.
 
-use crate::dialogue::Dialogue;
+use crate::dialogue::{Dialogue, fresh};
 use crate::jail::said;
 use crate::machine::{Machine as Qemu, failed};
 use crate::unpack::{Limits, Manner, Unpacker};
 use fumehood_backend::gateway::Gateway;
-use fumehood_backend::{Event, ExecError, GuestStdio, Instance, LaunchError, Meters};
+use fumehood_backend::{Event, ExecError, FreezeError, GuestStdio, Instance, LaunchError, Live, Meters};
 use fumehood_backend_native::cgroup::Cgroup;
 use fumehood_backend_native::identity::Identity;
+use fumehood_backend_native::usage;
 use fumehood_guest::GuestInstance;
 use fumehood_guest::frame::{OUTPUT, Tree};
 use fumehood_guest::host::Terms;
@@ -19,6 +20,7 @@ use fumehood_model::exec::ExecRequest;
 use fumehood_sys::dirfd::DirHandle;
 use fumehood_sys::process;
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -27,6 +29,8 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(3);
 /// Between the end of a stream and that of the process that held it.
 const DYING: Duration = Duration::from_millis(200);
+/// From going on to the guest's answer.
+const STEP_LIMIT: Duration = Duration::from_secs(10);
 /// `ENOENT`
 const NO_ENTRY: i32 = 2;
 
@@ -45,7 +49,9 @@ pub(crate) struct Held {
     qemu: Qemu,
     cgroup: Option<Cgroup>,
     /// Held: the kernel uid is this machine's while it lives.
-    _identity: Identity,
+    identity: Identity,
+    /// The most processor time that was seen.
+    cpu_ms: u64,
     gateway: Option<Gateway>,
     output: Option<OwnedFd>,
 }
@@ -91,7 +97,7 @@ impl MicroInstance {
             Output::Layer { .. } => None,
         });
         let session = dialogue.into_session(&qemu.stream).map_err(step)?;
-        let held = Held { qemu, cgroup, _identity: identity, gateway, output };
+        let held = Held { qemu, cgroup, identity, cpu_ms: 0, gateway, output };
         let guest =
             GuestInstance::resume(session, (from, to), terms, held).map_err(|(error, mut held)| {
                 held.kill();
@@ -105,6 +111,15 @@ impl MicroInstance {
             waiting: VecDeque::new(),
             unbrought: None,
         })
+    }
+
+    /// Gives a guest that goes on the time, and randomness of its own: it may be a copy.
+    fn step_clock(&mut self) -> Result<(), FreezeError> {
+        let failed = |error: io::Error| stuck("give the guest the time and new randomness", &error);
+        let (unix_ns, seed) = fresh().map_err(failed)?;
+        let host = self.guest.host();
+        let asked = host.session().thaw(unix_ns, &seed).ok_or_else(|| failed(io::ErrorKind::ResourceBusy.into()))?;
+        host.await_answer(asked, Instant::now() + STEP_LIMIT).map(drop).map_err(failed)
     }
 
     /// QEMU asks to open a file for writing only when something is wrong with it.
@@ -206,7 +221,7 @@ fn take(guest: &mut GuestInstance<Held>, channel: u32, unpacker: &mut Unpacker) 
 
 impl Instance for MicroInstance {
     fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<(), ExecError> {
-        self.guest.exec(request, stdio)
+        Instance::exec(&mut self.guest, request, stdio)
     }
 
     fn events(&self) -> BorrowedFd<'_> {
@@ -235,11 +250,11 @@ impl Instance for MicroInstance {
     }
 
     fn resize(&mut self, rows: u16, columns: u16) {
-        self.guest.resize(rows, columns);
+        Instance::resize(&mut self.guest, rows, columns);
     }
 
     fn signal(&mut self, signal: i32) -> Result<(), ExecError> {
-        self.guest.signal(signal)
+        Instance::signal(&mut self.guest, signal)
     }
 
     /// The guest is asked first, so that what was written can still come out.
@@ -271,6 +286,75 @@ impl Instance for MicroInstance {
 
     fn output(&self) -> Option<BorrowedFd<'_>> {
         self.guest.output()
+    }
+
+    fn live(&mut self) -> Option<&mut dyn Live> {
+        Some(self)
+    }
+}
+
+impl Live for MicroInstance {
+    fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<u32, ExecError> {
+        Live::exec(&mut self.guest, request, stdio)
+    }
+
+    fn next_numbered(&mut self) -> Option<(u32, Event)> {
+        self.refuse_files();
+        self.guest.next_numbered()
+    }
+
+    fn pid(&self, exec: u32) -> Option<u32> {
+        self.guest.pid(exec)
+    }
+
+    fn signal(&mut self, exec: u32, signal: i32) -> Result<(), ExecError> {
+        Live::signal(&mut self.guest, exec, signal)
+    }
+
+    fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> bool {
+        Live::resize(&mut self.guest, exec, rows, columns)
+    }
+
+    fn settle(&mut self) -> Result<(), FreezeError> {
+        self.guest.settle()
+    }
+
+    fn hand(&mut self, words: &[OsString], stdio: GuestStdio) -> Option<Result<u32, ExecError>> {
+        self.guest.hand(words, stdio)
+    }
+
+    fn freeze(&mut self) -> Result<(), FreezeError> {
+        self.guest.freeze()
+    }
+
+    /// Its clock stood still too, and is stepped before anybody hears of it.
+    fn thaw(&mut self) -> Result<(), FreezeError> {
+        self.guest.thaw()?;
+        self.step_clock()
+    }
+
+    fn push_out(&mut self) -> u64 {
+        self.guest.push_out()
+    }
+
+    fn cpu_ms(&mut self) -> u64 {
+        Live::cpu_ms(&mut self.guest)
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.guest.owner()
+    }
+}
+
+fn stuck(what: &str, error: &io::Error) -> FreezeError {
+    FreezeError {
+        why: format!("QEMU did not {what}: {error}"),
+        remedy: "stop this sandbox and create another".to_owned(),
+        unsupported: false,
     }
 }
 
@@ -312,6 +396,32 @@ impl Machine for Held {
                 }
             }
         }
+    }
+
+    fn freeze(&mut self) -> Result<(), FreezeError> {
+        self.qemu.pause().map_err(|error| stuck("stop the machine", &error))
+    }
+
+    fn thaw(&mut self) -> Result<(), FreezeError> {
+        self.qemu.go_on().map_err(|error| stuck("let the machine go on", &error))
+    }
+
+    fn push_out(&mut self) -> u64 {
+        self.cgroup.as_ref().map_or(0, Cgroup::push_out)
+    }
+
+    fn cpu_ms(&mut self) -> u64 {
+        let counted = self.cgroup.as_ref().and_then(Cgroup::cpu_ms);
+        self.cpu_ms = self.cpu_ms.max(counted.unwrap_or_else(|| usage::of_tree(self.qemu.spawned.pid).cpu_ms));
+        self.cpu_ms
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.identity.kernel
+    }
+
+    fn program(&self) -> &'static str {
+        "/init"
     }
 
     fn take_gateway(&mut self) -> Option<Gateway> {

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// How long QEMU may take to ask for its memory: it loads libraries before.
 const MEMORY_LIMIT: Duration = Duration::from_secs(30);
+/// For what its monitor is asked while it runs.
+const MONITOR_LIMIT: Duration = Duration::from_secs(10);
 /// The path that QEMU believes its memory to have. There is no such file.
 const MEMORY: &str = "/guest/memory";
 /// Of an address range that is nobody's; both ends of the link have it.
@@ -148,6 +150,17 @@ impl Machine {
             };
             answered.map_err(|error| failed(STEP, &error))?;
         }
+    }
+
+    /// Stops its processor. Its devices still answer.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        self.monitor.extend(Instant::now() + MONITOR_LIMIT);
+        self.monitor.pause()
+    }
+
+    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+        self.monitor.extend(Instant::now() + MONITOR_LIMIT);
+        self.monitor.go_on()
     }
 
     /// Why the guest did not do its part.

@@ -54,6 +54,20 @@ impl Monitor {
         }
     }
 
+    /// What is asked from now on must be answered until then.
+    pub(crate) fn extend(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    /// Stops the processor.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        self.ask("stop", &json!({}))
+    }
+
+    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+        self.ask("cont", &json!({}))
+    }
+
     /// Ends the machine.
     pub(crate) fn quit(&mut self) -> io::Result<()> {
         self.ask("quit", &json!({}))

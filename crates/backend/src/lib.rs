@@ -10,6 +10,7 @@
 //!
 //! **Invariant:** a backend never weakens what it was asked for; it says which clause it can not hold.
 
+pub mod answer;
 pub mod conformance;
 pub mod gateway;
 
@@ -19,6 +20,7 @@ use fumehood_model::envelope::Envelope;
 use fumehood_model::exec::ExecRequest;
 use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -145,6 +147,27 @@ pub trait Live: Debug {
     /// # Errors
     /// The guest does not listen, or there is no such signal.
     fn signal(&mut self, exec: u32, signal: i32) -> Result<(), ExecError>;
+
+    /// Sets the size of a command's terminal, in character cells, where its other side is not a terminal. Says
+    /// whether it is so.
+    fn resize(&mut self, _exec: u32, _rows: u16, _columns: u16) -> bool {
+        false
+    }
+
+    /// Has a kernel between the guest and the host's folders write out what it holds of files.
+    ///
+    /// # Errors
+    /// It did not, or not in time.
+    fn settle(&mut self) -> Result<(), FreezeError> {
+        Ok(())
+    }
+
+    /// Starts a piece of work on files inside, as the sandbox's user, where the host does not see the files itself:
+    /// its words and its streams are those of `guestd hand`. `None` where [`Live::root`] is what there is. Its events
+    /// bear the number that is given, which no command has.
+    fn hand(&mut self, _words: &[OsString], _stdio: GuestStdio) -> Option<Result<u32, ExecError>> {
+        None
+    }
 
     /// Stops every process of the guest where it is. When this returns, none runs; on an error all go on.
     ///

@@ -31,7 +31,7 @@ compile_error!("`guestd` speaks to the kernel directly and knows only Linux on x
 
 extern crate alloc;
 
-#[path = "../wire/answer.rs"]
+#[path = "../../backend/src/answer.rs"]
 #[allow(dead_code, reason = "the host's half of the protocol")]
 mod answer;
 #[path = "../wire/bytes.rs"]
@@ -93,12 +93,6 @@ core::arch::global_asm!(
     "ud2",
     main = sym main,
 );
-
-impl frame::Sink for alloc::vec::Vec<u8> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
 
 /// What the first argument says this is.
 #[derive(Clone, Copy, PartialEq, Eq)]

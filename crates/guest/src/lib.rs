@@ -9,8 +9,6 @@
 //! of the channels that were opened from outside.
 //! **Invariant:** what is not of the protocol, or comes when it may not, ends the guest, with a cause.
 
-#[path = "../wire/answer.rs"]
-pub mod answer;
 #[path = "../wire/bytes.rs"]
 mod bytes;
 #[path = "../wire/entry.rs"]

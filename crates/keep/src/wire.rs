@@ -173,6 +173,9 @@ pub struct Spec {
     /// It waits in a pool until it is claimed.
     #[serde(default)]
     pub pooled: bool,
+    /// A processor that software emulates is taken, which is no boundary that anybody vouches for.
+    #[serde(default)]
+    pub accept_tcg: bool,
 }
 
 /// The keeper's answer to a [`Spec`]: one line of JSON on its standard output, which it then closes. It lives on in a

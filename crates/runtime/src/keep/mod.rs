@@ -395,6 +395,7 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
+            hands: Arc::new(()),
             parts: Vec::new(),
             layer: None,
             snapshots: self.state.snapshots(),

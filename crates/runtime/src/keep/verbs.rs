@@ -268,6 +268,10 @@ impl Keeper<'_> {
 
     fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> Verdict<Said> {
         let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
+        let terminal = command.asked.terminal.is_some() && command.ended.is_none();
+        if terminal && self.instance.live().is_some_and(|live| live.resize(exec, rows, columns)) {
+            return Ok(Said::Done);
+        }
         command.resize(rows, columns).map(|()| Said::Done).map_err(|_| {
             failures::bad(
                 "set the size",
@@ -349,6 +353,12 @@ impl Keeper<'_> {
         live.freeze().map_err(|error| failures::not_frozen(what, error))?;
         self.life.frozen = Some(Instant::now());
         Ok(())
+    }
+
+    /// Before files are looked at from outside.
+    pub(crate) fn settle(&mut self, what: &str) -> Verdict<()> {
+        let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
+        live.settle().map_err(|error| failures::not_frozen(what, error))
     }
 
     pub(crate) fn thaw(&mut self, what: &str) -> Verdict<()> {

@@ -1,4 +1,4 @@
-//! What a piece of work on files answers: one source for who says it inside and who reads it outside.
+//! What a piece of work on files answers that a guest does by itself: one source, compiled into who says it inside too.
 //!
 //! ```text
 //! +  entry │ entry … end │ entry, chunks, a chunk of no bytes │ changes …         - error number (4)
@@ -7,8 +7,6 @@
 //! ```
 //!
 //! **Invariant:** parsing is total: any bytes give something, ask for more, or are refused.
-
-use super::bytes::{Reader, Sink};
 
 /// It works.
 pub const OK: u8 = b'+';
@@ -99,7 +97,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Writes it. A path or link that is too long to be told is cut.
-    pub fn print(&self, out: &mut impl Sink) {
+    pub fn print(&self, out: &mut impl Extend<u8>) {
         let cut = |text: &'a [u8]| text.get(..text.len().min(usize::from(u16::MAX))).unwrap_or_default();
         let (path, link) = (cut(self.path), cut(self.link));
         let letter = match self.kind {
@@ -108,28 +106,28 @@ impl<'a> Piece<'a> {
             Kind::Link => b'l',
             Kind::Other => b'o',
         };
-        out.put(&[letter]);
-        out.put(&self.mode.to_le_bytes());
-        out.put(&self.uid.to_le_bytes());
-        out.put(&self.gid.to_le_bytes());
-        out.put(&self.size.to_le_bytes());
-        out.put(&self.modified.0.to_le_bytes());
-        out.put(&self.modified.1.to_le_bytes());
+        put(out, &[letter]);
+        put(out, &self.mode.to_le_bytes());
+        put(out, &self.uid.to_le_bytes());
+        put(out, &self.gid.to_le_bytes());
+        put(out, &self.size.to_le_bytes());
+        put(out, &self.modified.0.to_le_bytes());
+        put(out, &self.modified.1.to_le_bytes());
         for text in [path, link] {
-            out.put(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+            put(out, &u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
         }
-        out.put(path);
-        out.put(link);
+        put(out, path);
+        put(out, link);
     }
 }
 
 /// Ends a list.
-pub fn end(out: &mut impl Sink) {
-    out.put(&[END]);
+pub fn end(out: &mut impl Extend<u8>) {
+    put(out, &[END]);
 }
 
 /// Writes a change.
-pub fn changed(change: Change, path: &[u8], out: &mut impl Sink) {
+pub fn changed(change: Change, path: &[u8], out: &mut impl Extend<u8>) {
     let path = path.get(..path.len().min(usize::from(u16::MAX))).unwrap_or_default();
     let letter = match change {
         Change::Created => b'c',
@@ -138,9 +136,9 @@ pub fn changed(change: Change, path: &[u8], out: &mut impl Sink) {
         Change::Moved => b'm',
         Change::Mode => b'a',
     };
-    out.put(&[letter]);
-    out.put(&u16::try_from(path.len()).unwrap_or(u16::MAX).to_le_bytes());
-    out.put(path);
+    put(out, &[letter]);
+    put(out, &u16::try_from(path.len()).unwrap_or(u16::MAX).to_le_bytes());
+    put(out, path);
 }
 
 /// Reads the change at the front.
@@ -160,5 +158,34 @@ pub fn change(bytes: &[u8]) -> Front<(Change, &[u8])> {
     match length.and_then(|length| reader.0.get(..length)) {
         None => Front::More,
         Some(path) => Front::Whole((change, path), CHANGE_BYTES + path.len()),
+    }
+}
+
+fn put(out: &mut impl Extend<u8>, bytes: &[u8]) {
+    out.extend(bytes.iter().copied());
+}
+
+/// Takes little-endian numbers off the front.
+struct Reader<'a>(&'a [u8]);
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
     }
 }
