@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** nothing is followed that is removed or copied, and nothing of another file system is removed.
 
-use super::{DEEPEST, EBUSY, EFBIG, ENOENT, ENOTSUP, EXDEV, Facts, join, link_target, names, parts};
-use crate::call::{self, Errno, address, raw};
+use super::{DEEPEST, EBUSY, EFBIG, ENOENT, ENOTEMPTY, ENOTSUP, EXDEV, Facts, join, link_target, names, parts};
+use crate::call::{self, Errno, address, raw, word};
 use crate::file;
 
 pub(super) fn make_folder(path: &[u8]) -> Result<(), Errno> {
@@ -55,6 +55,8 @@ pub(super) fn rename(from: &[u8], to: &[u8]) -> Result<(), Errno> {
         Err(EXDEV) => {}
         moved => return moved,
     }
+    // What could not be removed from its place is not copied from there.
+    may_change(parts(from)?.0)?;
     // Beside the target, then in its place in one step.
     let beside = [to, b".fumehood-move"].concat();
     let copied = copy(from, &beside, 0).and_then(|()| put(&beside, to));
@@ -63,6 +65,15 @@ pub(super) fn rename(from: &[u8], to: &[u8]) -> Result<(), Errno> {
         return copied;
     }
     remove(from)
+}
+
+/// Whether names in a folder can be removed.
+fn may_change(folder: &[u8]) -> Result<(), Errno> {
+    const CURRENT: i32 = -100;
+    let folder = file::terminated(folder);
+    // faccessat with W_OK and X_OK.
+    // SAFETY: the path ends in a zero.
+    unsafe { raw(269, [word(CURRENT), address(folder.as_ptr()), 3, 0, 0, 0]) }.map(drop)
 }
 
 fn put(from: &[u8], to: &[u8]) -> Result<(), Errno> {
@@ -127,6 +138,11 @@ fn take_away(path: &[u8], device: u64, level: u32) -> Result<(), Errno> {
     }
     let folder = facts.is_folder();
     if folder {
+        // Where it can not be removed at all, it is not emptied: something may be mounted there that is not seen.
+        match drop_name(path, true) {
+            Err(ENOTEMPTY | call::EEXIST) => {}
+            done => return done,
+        }
         for name in names(path)? {
             match take_away(&join(path, &name), device, level + 1) {
                 // Gone meanwhile.
@@ -135,6 +151,10 @@ fn take_away(path: &[u8], device: u64, level: u32) -> Result<(), Errno> {
             }
         }
     }
+    drop_name(path, folder)
+}
+
+fn drop_name(path: &[u8], folder: bool) -> Result<(), Errno> {
     let path = file::terminated(path);
     // rmdir, unlink.
     let number = if folder { 84 } else { 87 };

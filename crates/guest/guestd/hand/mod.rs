@@ -26,6 +26,7 @@ pub(crate) const EXDEV: Errno = Errno(18);
 pub(crate) const EISDIR: Errno = Errno(21);
 pub(crate) const EINVAL: Errno = Errno(22);
 pub(crate) const EFBIG: Errno = Errno(27);
+pub(crate) const ENOTEMPTY: Errno = Errno(39);
 pub(crate) const ENOTSUP: Errno = Errno(95);
 /// Folders within folders.
 pub(crate) const DEEPEST: u32 = 128;
