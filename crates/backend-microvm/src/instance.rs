@@ -6,6 +6,7 @@
 use crate::dialogue::{Dialogue, fresh};
 use crate::jail::said;
 use crate::machine::{Machine as Qemu, failed};
+use crate::written;
 use crate::unpack::{Limits, Manner, Unpacker};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, FreezeError, GuestStdio, Instance, LaunchError, Live, Meters};
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a guest whose command was ended may take to say so and give its files, before the machine is ended.
@@ -47,13 +49,23 @@ pub(crate) enum Output {
 #[derive(Debug)]
 pub(crate) struct Held {
     qemu: Qemu,
-    cgroup: Option<Cgroup>,
-    /// Held: the kernel uid is this machine's while it lives.
-    identity: Identity,
+    belongings: Belongings,
     /// The most processor time that was seen.
     cpu_ms: u64,
-    gateway: Option<Gateway>,
+    frozen: bool,
     output: Option<OwnedFd>,
+}
+
+/// What belongs to a machine on the host.
+#[derive(Debug)]
+pub(crate) struct Belongings {
+    pub(crate) cgroup: Option<Cgroup>,
+    /// Held: the kernel uid is this machine's while it lives.
+    pub(crate) identity: Identity,
+    pub(crate) gateway: Option<Gateway>,
+    /// Where its second disk is, if it has one, and the key of its template: what is written down with it.
+    pub(crate) folder: PathBuf,
+    pub(crate) key: String,
 }
 
 /// A live sandbox of this level.
@@ -85,7 +97,7 @@ enum Phase {
 impl MicroInstance {
     pub(crate) fn new(
         (qemu, dialogue): (Qemu, Dialogue),
-        (cgroup, identity, gateway): (Option<Cgroup>, Identity, Option<Gateway>),
+        belongings: Belongings,
         outputs: Vec<Output>,
         terms: Terms,
     ) -> Result<Self, LaunchError> {
@@ -97,7 +109,7 @@ impl MicroInstance {
             Output::Layer { .. } => None,
         });
         let session = dialogue.into_session(&qemu.stream).map_err(step)?;
-        let held = Held { qemu, cgroup, identity, cpu_ms: 0, gateway, output };
+        let held = Held { qemu, belongings, cpu_ms: 0, frozen: false, output };
         let guest =
             GuestInstance::resume(session, (from, to), terms, held).map_err(|(error, mut held)| {
                 held.kill();
@@ -111,6 +123,23 @@ impl MicroInstance {
             waiting: VecDeque::new(),
             unbrought: None,
         })
+    }
+
+    /// Has guestd stand still between two frames, then the machine, and writes it down.
+    fn write_whole(&mut self, folder: &Path) -> Result<u64, FreezeError> {
+        let failed = |error: io::Error| stuck("write the machine down", &error);
+        if self.guest.machine().frozen {
+            // One that stands still can not be asked.
+            Live::thaw(self)?;
+        }
+        let host = self.guest.host();
+        let asked = host.session().prepare().ok_or_else(|| failed(io::ErrorKind::ResourceBusy.into()))?;
+        host.await_answer(asked, Instant::now() + STEP_LIMIT).map_err(failed)?;
+        self.guest.freeze()?;
+        let Held { qemu, belongings, .. } = self.guest.machine();
+        let written =
+            written::make(folder, (&belongings.key, &belongings.folder), |whole| qemu.save_whole(whole));
+        written.map_err(failed)
     }
 
     /// Gives a guest that goes on the time, and randomness of its own: it may be a copy.
@@ -323,6 +352,10 @@ impl Live for MicroInstance {
         self.guest.hand(words, stdio)
     }
 
+    fn write_down(&mut self, folder: &Path) -> Option<Result<u64, FreezeError>> {
+        Some(self.write_whole(folder))
+    }
+
     fn freeze(&mut self) -> Result<(), FreezeError> {
         self.guest.freeze()
     }
@@ -384,7 +417,7 @@ impl Machine for Held {
     }
 
     fn meters(&mut self) -> Meters {
-        match &self.cgroup {
+        match &self.belongings.cgroup {
             None => Meters::default(),
             Some(cgroup) => {
                 let counters = cgroup.counters();
@@ -399,25 +432,29 @@ impl Machine for Held {
     }
 
     fn freeze(&mut self) -> Result<(), FreezeError> {
-        self.qemu.pause().map_err(|error| stuck("stop the machine", &error))
+        self.qemu.pause().map_err(|error| stuck("stop the machine", &error))?;
+        self.frozen = true;
+        Ok(())
     }
 
     fn thaw(&mut self) -> Result<(), FreezeError> {
-        self.qemu.go_on().map_err(|error| stuck("let the machine go on", &error))
+        self.qemu.go_on().map_err(|error| stuck("let the machine go on", &error))?;
+        self.frozen = false;
+        Ok(())
     }
 
     fn push_out(&mut self) -> u64 {
-        self.cgroup.as_ref().map_or(0, Cgroup::push_out)
+        self.belongings.cgroup.as_ref().map_or(0, Cgroup::push_out)
     }
 
     fn cpu_ms(&mut self) -> u64 {
-        let counted = self.cgroup.as_ref().and_then(Cgroup::cpu_ms);
+        let counted = self.belongings.cgroup.as_ref().and_then(Cgroup::cpu_ms);
         self.cpu_ms = self.cpu_ms.max(counted.unwrap_or_else(|| usage::of_tree(self.qemu.spawned.pid).cpu_ms));
         self.cpu_ms
     }
 
     fn owner(&self) -> (u32, u32) {
-        self.identity.kernel
+        self.belongings.identity.kernel
     }
 
     fn program(&self) -> &'static str {
@@ -425,7 +462,7 @@ impl Machine for Held {
     }
 
     fn take_gateway(&mut self) -> Option<Gateway> {
-        self.gateway.take()
+        self.belongings.gateway.take()
     }
 
     fn output(&self) -> Option<BorrowedFd<'_>> {

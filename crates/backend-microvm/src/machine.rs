@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 /// How long QEMU may take to ask for its memory: it loads libraries before.
 const MEMORY_LIMIT: Duration = Duration::from_secs(30);
 /// For what its monitor is asked while it runs.
+const SAVE_LIMIT: Duration = Duration::from_secs(120);
 const MONITOR_LIMIT: Duration = Duration::from_secs(10);
 /// The path that QEMU believes its memory to have. There is no such file.
 const MEMORY: &str = "/guest/memory";
@@ -158,6 +159,12 @@ impl Machine {
         self.monitor.pause()
     }
 
+    /// Writes all of it to a file. It stands still.
+    pub(crate) fn save_whole(&mut self, to: &File) -> io::Result<()> {
+        self.monitor.extend(Instant::now() + SAVE_LIMIT);
+        self.monitor.save_whole(to.as_fd())
+    }
+
     pub(crate) fn go_on(&mut self) -> io::Result<()> {
         self.monitor.extend(Instant::now() + MONITOR_LIMIT);
         self.monitor.go_on()
@@ -172,6 +179,16 @@ impl Machine {
             why: format!("the guest failed: {fault}{words}"),
             remedy: "try again on a host with less to do; `fumehood doctor` says whether this QEMU and kernel can be used".to_owned(),
         }
+    }
+
+    /// What its monitor said, and what QEMU says itself.
+    pub(crate) fn broken(&self, step: &str, error: &io::Error) -> LaunchError {
+        let words = said(&self.words);
+        let mut failed = failed(step, error);
+        if !words.is_empty() {
+            failed.why = format!("{}; QEMU says: {words}", failed.why);
+        }
+        failed
     }
 
     /// Why it ended before it answered.

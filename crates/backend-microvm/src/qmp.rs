@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// Far above the longest answer that is asked for.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;
 /// Between two looks at a migration, which takes some milliseconds.
+/// Bytes a second: more than any disk takes.
+const FASTEST: u64 = 1 << 40;
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Our end of the monitor.
@@ -39,6 +41,11 @@ impl Monitor {
     /// Writes the state of the machine, all but its shared memory, to a file. The machine stands still afterwards.
     pub(crate) fn save(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
         self.begin()?;
+        self.write(state)
+    }
+
+    /// Writes the state to a file that is handed over.
+    fn write(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
         // What it was started with can only be read from; a file to write to is handed over.
         let line = format!("{}\n", json!({ "execute": "getfd", "arguments": { "fdname": "state" } }));
         socket::send(self.stream.get_ref().as_fd(), line.as_bytes(), &[state])?;
@@ -68,6 +75,28 @@ impl Monitor {
         self.ask("cont", &json!({}))
     }
 
+    /// Writes all of the machine to a file, its memory too. It stands still before and afterwards.
+    pub(crate) fn save_whole(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
+        self.share(false)?;
+        self.ask("migrate-set-parameters", &json!({ "max-bandwidth": FASTEST, "downtime-limit": 60_000 }))?;
+        self.write(state)
+    }
+
+    /// Lets a machine that was started with `-incoming defer` load all of itself, its memory too, and go on.
+    pub(crate) fn restore_whole(&mut self, state: u32) -> io::Result<()> {
+        self.ask("qmp_capabilities", &json!({}))?;
+        self.ask("migrate-incoming", &json!({ "uri": format!("fd:{state}") }))?;
+        loop {
+            let answer = self.command("query-status", &json!({}))?;
+            match answer.get("status").and_then(Value::as_str) {
+                Some("inmigrate") => std::thread::sleep(PAUSE),
+                Some("paused" | "postmigrate" | "prelaunch") => return self.go_on(),
+                Some("running") => return Ok(()),
+                other => return Err(io::Error::other(format!("the state was not loaded: {other:?}"))),
+            }
+        }
+    }
+
     /// Ends the machine.
     pub(crate) fn quit(&mut self) -> io::Result<()> {
         self.ask("quit", &json!({}))
@@ -75,7 +104,12 @@ impl Monitor {
 
     fn begin(&mut self) -> io::Result<()> {
         self.ask("qmp_capabilities", &json!({}))?;
-        let shared = json!({ "capabilities": [{ "capability": "x-ignore-shared", "state": true }] });
+        self.share(true)
+    }
+
+    /// Whether memory that it shares with a file is left to that file.
+    fn share(&mut self, shares: bool) -> io::Result<()> {
+        let shared = json!({ "capabilities": [{ "capability": "x-ignore-shared", "state": shares }] });
         self.ask("migrate-set-capabilities", &shared)
     }
 

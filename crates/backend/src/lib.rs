@@ -23,7 +23,7 @@ use fumehood_model::level::Level;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,12 @@ pub trait Backend: Debug {
 
     /// What would hold each clause of `envelope` here. Starts nothing; refuses rather than weakens.
     fn plan(&self, envelope: &Envelope, placement: &Placement) -> Result<Box<dyn Plan>, Unenforceable>;
+
+    /// Whether what a sandbox that lives on keeps is in the folders of its placement. Otherwise it is written down by
+    /// [`Live::write_down`], and begun from by [`LivingPlace::machine`].
+    fn keeps_files(&self) -> bool {
+        true
+    }
 
     /// The sandboxes of which something is on this host, living and dead, as far as it can be told.
     fn leftovers(&self) -> Vec<TaskId>;
@@ -169,6 +175,13 @@ pub trait Live: Debug {
         None
     }
 
+    /// Writes the guest down as it stands, memory and all, into an empty folder, from which others can begin
+    /// ([`LivingPlace::machine`]). It is frozen when this returns, also on an error. Gives the bytes that were written;
+    /// `None` where this level can not do it, and then nothing has happened.
+    fn write_down(&mut self, _folder: &Path) -> Option<Result<u64, FreezeError>> {
+        None
+    }
+
     /// Stops every process of the guest where it is. When this returns, none runs; on an error all go on.
     ///
     /// # Errors
@@ -241,6 +254,8 @@ pub struct Placement {
 pub struct LivingPlace {
     /// A folder of its own that is `/workspace` where the envelope names none.
     pub workspace: Option<PathBuf>,
+    /// What it begins from: a folder that [`Live::write_down`] has filled.
+    pub machine: Option<PathBuf>,
 }
 
 /// A file that is there for one sandbox alone, readable for all inside.

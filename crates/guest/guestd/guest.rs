@@ -24,6 +24,8 @@ pub(crate) struct Guest {
     channels: Vec<Channel>,
     ground: Ground,
     filter: Option<Vec<u8>>,
+    /// It was told that it will be frozen, and says nothing until it is spoken to.
+    quiet: bool,
     entries: Vec<Pollfd>,
 }
 
@@ -62,18 +64,19 @@ impl Guest {
             filter => filter,
         };
         let machine = place == Place::Machine;
-        Ok(Self { line, machine, signals, channels, ground: Ground::new(true), filter, entries })
+        Ok(Self { line, machine, signals, channels, ground: Ground::new(true), filter, quiet: false, entries })
     }
 
     /// Waits for something to happen, and deals with it.
     pub(crate) fn turn(&mut self) {
-        let room = self.line.has_room();
+        let room = !self.quiet && self.line.has_room();
         let mut entries = core::mem::take(&mut self.entries);
         entries.clear();
         let wish = |fd: &Fd, events| Pollfd { fd: fd.number(), events, found: 0 };
         entries.push(wish(&self.signals, POLLIN));
-        entries.push(wish(self.line.from(), if room { POLLIN } else { 0 }));
-        entries.push(wish(self.line.to(), if self.line.has_news() { POLLOUT } else { 0 }));
+        let (hears, speaks) = (self.quiet || room, !self.quiet && self.line.has_news());
+        entries.push(wish(self.line.from(), if hears { POLLIN } else { 0 }));
+        entries.push(wish(self.line.to(), if speaks { POLLOUT } else { 0 }));
         self.channels.iter_mut().for_each(|channel| channel.waits(room, &mut entries));
         let busy = self.channels.iter().any(|channel| channel.is_busy(room));
         match call::poll_for(&mut entries, if busy { 0 } else { -1 }) {
@@ -91,11 +94,28 @@ impl Guest {
         if spoken {
             self.listen();
         }
+        if self.quiet {
+            return;
+        }
         let line = &mut self.line;
         self.channels.retain_mut(|channel| channel.advance(line));
         if !self.line.write() {
             self.finish();
         }
+    }
+
+    /// Writes out what is buffered, answers, and is quiet from then on: no frame is cut by the freeze.
+    fn prepare(&mut self, channel: u32) -> Step {
+        let step = self.settle(channel, freeze::prepare());
+        while self.line.has_news() {
+            let mut entries = [Pollfd { fd: self.line.to().number(), events: POLLOUT, found: 0 }];
+            let waited = call::poll_for(&mut entries, -1);
+            if waited.is_err_and(|errno| errno != call::EINTR) || !self.line.write() {
+                self.finish();
+            }
+        }
+        self.quiet = true;
+        step
     }
 
     /// Takes what the host says.
@@ -120,6 +140,7 @@ impl Guest {
     }
 
     fn obey(&mut self, request: &Request<'_>) -> Step {
+        self.quiet = false;
         match *request {
             Request::Hello { nonce } => {
                 self.channels.clear();
@@ -151,7 +172,7 @@ impl Guest {
                 Ok(walk) => self.open(channel, What::Walk(Box::new(walk))),
                 Err(errno) => self.fail(channel, errno),
             },
-            Request::Prepare { channel } => self.settle(channel, freeze::prepare()),
+            Request::Prepare { channel } => self.prepare(channel),
             Request::Thaw { channel, unix_ns, seed } => self.settle(channel, freeze::thaw(unix_ns, seed)),
             Request::Meters { channel } => {
                 self.line.say(&Report::Metered { channel, meters: meters::read() });

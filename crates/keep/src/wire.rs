@@ -100,6 +100,9 @@ pub enum Ask {
     /// Keep the files as they are now, under the keeper's state folder; frozen meanwhile.
     Snapshot {
         name: String,
+        /// With memory and processes, or files alone; what the level keeps, if absent.
+        #[serde(default)]
+        memory: Option<bool>,
     },
     /// The kill switch: the network is cut, everything frozen, no new work is taken.
     Halt,

@@ -148,7 +148,7 @@ fn changes_inside_are_told_outside(lab: &Lab) {
 
 /// Whether this caller can keep snapshots on this host: the processes must be made to stand still.
 fn can_freeze(one: &Living<'_>) -> bool {
-    match one.call(&Ask::Snapshot { name: "first".into() }) {
+    match one.call(&Ask::Snapshot { name: "first".into(), memory: None }) {
         Said::Snapshot { .. } => true,
         said => {
             assert_eq!(refused(said), FailureCode::Unsupported);
@@ -170,7 +170,7 @@ fn a_snapshot_is_of_one_moment(lab: &Lab) {
     let mut last = 0;
     for round in 0..8 {
         let name = format!("s{round}");
-        let said = one.call(&Ask::Snapshot { name: name.clone() });
+        let said = one.call(&Ask::Snapshot { name: name.clone(), memory: None });
         assert!(matches!(said, Said::Snapshot { .. }), "{said:?}");
         let number = |file: &str| {
             let path = lab.state().join("snapshots").join(&name).join("workspace").join(file);
@@ -181,7 +181,7 @@ fn a_snapshot_is_of_one_moment(lab: &Lab) {
         assert!(a >= last);
         last = a;
     }
-    assert_eq!(refused(one.call(&Ask::Snapshot { name: "s0".into() })), FailureCode::Exists);
+    assert_eq!(refused(one.call(&Ask::Snapshot { name: "s0".into(), memory: None })), FailureCode::Exists);
     // The writer goes on.
     assert!(lab::poll(lab::DEADLINE, || one.exec(&["cat", "A"]).out().trim().parse().unwrap_or(0) > last));
     let child = Living::new(lab, &["--snapshot", "s0"]);
@@ -212,7 +212,7 @@ fn a_fork_copies_what_changed_and_never_the_workspace(lab: &Lab) {
     }
     let changed = "rm 0/0; echo parent > 1/1; mkdir new; head -c 1000000 /dev/urandom > new/big; echo home > $HOME/note";
     parent.exec(&["sh", "-c", changed]);
-    let Said::Snapshot { bytes, .. } = parent.call(&Ask::Snapshot { name: "second".into() }) else {
+    let Said::Snapshot { bytes, .. } = parent.call(&Ask::Snapshot { name: "second".into(), memory: None }) else {
         panic!()
     };
     assert!((1_000_000..1_100_000).contains(&bytes), "{bytes} bytes of a base of {}", FOLDERS * FILES * 100);

@@ -43,6 +43,17 @@ impl Keeper<'_> {
         Ok(())
     }
 
+    /// Has the guest written down whole. It is frozen when this returns.
+    fn write_down(&mut self, taking: &mut Taking) -> Verdict<u64> {
+        let folder = taking.machine(&self.life.snapshots)?;
+        let live = self.instance.live().ok_or_else(failures::ending)?;
+        let written = live.write_down(&folder).ok_or_else(|| failures::other_snapshot(false))?;
+        self.life.frozen.get_or_insert_with(Instant::now);
+        let bytes = written.map_err(|error| failures::not_frozen("write the machine down", error))?;
+        taking.wrote(bytes);
+        Ok(bytes)
+    }
+
     /// The same, where the guest has to do it itself: one that stands still does nothing.
     fn work_inside(&mut self, number: u64, ask: Ask) -> Verdict<()> {
         if self.phase() == Phase::Paused {
@@ -76,9 +87,13 @@ impl Keeper<'_> {
 
     /// Takes the files while everything stands still. The disk is waited for afterwards, and by another thread. One
     /// that is paused or halted stays so.
-    pub(crate) fn snapshot(&mut self, number: u64, name: &str) -> Verdict<()> {
+    pub(crate) fn snapshot(&mut self, number: u64, name: &str, memory: Option<bool>) -> Verdict<()> {
         if self.phase() == Phase::Ending {
             return Err(failures::ending());
+        }
+        let whole = self.life.machine;
+        if memory.is_some_and(|memory| memory != whole) {
+            return Err(failures::other_snapshot(whole));
         }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
         let mut taking = Taking::begin(&self.life.snapshots, name)?;
@@ -86,14 +101,18 @@ impl Keeper<'_> {
             return Err(failures::unrecorded());
         }
         let stood = self.life.frozen.is_some();
-        if !stood {
+        if !stood && !whole {
             self.settle("write out what its kernel holds of files")?;
         }
         let begun = Instant::now();
-        if !stood {
-            self.freeze("stand still for a snapshot")?;
-        }
-        let taken = taking.take(&self.life.parts, kernel);
+        let taken = if whole {
+            self.write_down(&mut taking)
+        } else {
+            if !stood {
+                self.freeze("stand still for a snapshot")?;
+            }
+            taking.take(&self.life.parts, kernel)
+        };
         if !stood {
             self.thaw("go on after the snapshot")?;
         }

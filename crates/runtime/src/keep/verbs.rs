@@ -76,6 +76,11 @@ impl Keeper<'_> {
             }
             Ask::Input { exec } => self.input(number, exec),
             Ask::Dial { port } => self.dial(number, port),
+            Ask::Stop { keep_files: true } if self.life.machine => Err(failures::new(
+                FailureCode::Unsupported,
+                ("keep the files", "they are in the memory of a machine, which ends".to_owned()),
+                "take a snapshot first, then stop it: `fumehood snapshot ID NAME`",
+            )),
             Ask::Stop { keep_files } => {
                 self.set_role(number, Role::Stop);
                 self.finish("asked".to_owned(), keep_files, killed(9));
@@ -102,7 +107,7 @@ impl Keeper<'_> {
             | Ask::Move { .. }
             | Ask::Remove { .. }
             | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
-            Ask::Snapshot { name } => self.snapshot(number, &name).map(|()| None),
+            Ask::Snapshot { name, memory } => self.snapshot(number, &name, memory).map(|()| None),
         };
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match said {

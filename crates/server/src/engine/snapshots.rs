@@ -40,7 +40,7 @@ impl Engine {
         }
         let transition = live.transition().await;
         let Said::Snapshot { bytes, frozen_us, .. } =
-            self.ask(live, &Ask::Snapshot { name: folder.clone() }).await?
+            self.ask(live, &Ask::Snapshot { name: folder.clone(), memory: None }).await?
         else {
             return Err(strange("Snapshot"));
         };
