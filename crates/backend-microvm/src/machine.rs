@@ -51,13 +51,15 @@ pub(crate) struct Hardware {
 #[derive(Debug)]
 pub(crate) enum Start<'a> {
     Boot { kernel: &'a Path, initramfs: &'a Path, command_line: &'a str },
+    /// From all of a machine that ran, into memory that others will share; it is not let go on.
+    Convert,
     Restore,
 }
 
 /// What it is started with.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Guest memory: shared and writable for a boot, else read-only, and mapped privately.
+    /// Guest memory: read-only and mapped privately for a restore, else shared and writable.
     pub(crate) memory: OwnedFd,
     pub(crate) root: OwnedFd,
     pub(crate) slot: OwnedFd,
@@ -107,7 +109,7 @@ impl Machine {
                 (kernel.to_path_buf(), "guest/kernel".to_owned()),
                 (initramfs.to_path_buf(), "guest/initramfs".to_owned()),
             ],
-            Start::Restore => Vec::new(),
+            Start::Convert | Start::Restore => Vec::new(),
         };
         let arguments = arguments(hardware, start, place.qemu);
         let arguments = arguments.iter().map(|argument| c_string(argument)).collect();
@@ -207,7 +209,7 @@ const NO_ENTRY: i32 = 2;
 fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> {
     let Hardware { memory_mib, network, acpi } = hardware;
     let switch = |on: bool| if on { "on" } else { "off" };
-    let share = switch(matches!(start, Start::Boot { .. }));
+    let share = switch(!matches!(start, Start::Restore));
     let mut all = vec![qemu.to_string_lossy().into_owned()];
     let mut add = |name: &str, value: String| all.extend([format!("-{name}"), value]);
     let machine = format!(
@@ -235,7 +237,7 @@ fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> 
     add("device", "virtio-rng-device".to_owned());
     if network {
         let end = match start {
-            Start::Boot { .. } => "hubport,id=net,hubid=0".to_owned(),
+            Start::Boot { .. } | Start::Convert => "hubport,id=net,hubid=0".to_owned(),
             Start::Restore => format!("tap,id=net,fd={TAP}"),
         };
         add("netdev", end);
@@ -249,7 +251,7 @@ fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> 
             add("initrd", "/guest/initramfs".to_owned());
             add("append", (*command_line).to_owned());
         }
-        Start::Restore => add("incoming", "defer".to_owned()),
+        Start::Convert | Start::Restore => add("incoming", "defer".to_owned()),
     }
     all.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
     all

@@ -193,7 +193,7 @@ impl MicroPlan {
         let parts = Parts { memory: memory.into(), root: root.into(), slot, state: state.into(), tap };
         let mut machine = Machine::start(self.hardware(), &Start::Restore, parts, place, deadline)?;
         let restored = match self.written() {
-            Some(_) => machine.monitor.restore_whole(STATE),
+            Some(_) => machine.monitor.restore_still(STATE),
             None => machine.monitor.restore(STATE),
         };
         restored.map_err(|error| machine.broken("restore the machine", &error))?;
@@ -342,7 +342,13 @@ impl Plan for MicroPlan {
         };
         // A machine that boots for all is limited by none.
         let (template, key) = self.template(&image, &place(&[]))?;
-        let template = self.written().map_or(Ok(template), |written| written::open(written, &key, self.hardware()))?;
+        let template = match self.written() {
+            None => template,
+            Some(written) => {
+                let root = image.open().map_err(|error| failed("open the root image", &error))?;
+                written::open(written, (&key, self.hardware(), root.into()), &place(&[]))?
+            }
+        };
         let outputs = self.outputs()?;
         let (gateway, tap) = self.gateway()?.unzip();
         let cgroup = self.cgroup()?;

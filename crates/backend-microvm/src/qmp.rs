@@ -82,16 +82,34 @@ impl Monitor {
         self.write(state)
     }
 
-    /// Lets a machine that was started with `-incoming defer` load all of itself, its memory too, and go on.
-    pub(crate) fn restore_whole(&mut self, state: u32) -> io::Result<()> {
+    /// Lets a machine that was started with `-incoming defer` load all of itself, its memory too. It stood still when
+    /// it was written, and still does.
+    pub(crate) fn load_whole(&mut self, state: u32) -> io::Result<()> {
         self.ask("qmp_capabilities", &json!({}))?;
         self.ask("migrate-incoming", &json!({ "uri": format!("fd:{state}") }))?;
+        self.await_load()
+    }
+
+    /// Writes down a machine that has loaded all of itself, but for the memory that it shares.
+    pub(crate) fn save_rest(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
+        self.share(true)?;
+        self.write(state)
+    }
+
+    /// As [`Monitor::restore`], for a machine that stood still when it was written: waits until it has loaded, and lets
+    /// it go on.
+    pub(crate) fn restore_still(&mut self, state: u32) -> io::Result<()> {
+        self.restore(state)?;
+        self.await_load()?;
+        self.go_on()
+    }
+
+    fn await_load(&mut self) -> io::Result<()> {
         loop {
             let answer = self.command("query-status", &json!({}))?;
             match answer.get("status").and_then(Value::as_str) {
                 Some("inmigrate") => std::thread::sleep(PAUSE),
-                Some("paused" | "postmigrate" | "prelaunch") => return self.go_on(),
-                Some("running") => return Ok(()),
+                Some("paused" | "postmigrate" | "prelaunch") => return Ok(()),
                 other => return Err(io::Error::other(format!("the state was not loaded: {other:?}"))),
             }
         }

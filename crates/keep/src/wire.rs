@@ -101,7 +101,7 @@ pub enum Ask {
     Snapshot {
         name: String,
         /// With memory and processes, or files alone; what the level keeps, if absent.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         memory: Option<bool>,
     },
     /// The kill switch: the network is cut, everything frozen, no new work is taken.
@@ -177,7 +177,7 @@ pub struct Spec {
     #[serde(default)]
     pub pooled: bool,
     /// A processor that software emulates is taken, which is no boundary that anybody vouches for.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_tcg: bool,
 }
 
