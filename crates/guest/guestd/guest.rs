@@ -15,6 +15,8 @@ use alloc::vec::Vec;
 
 const POLLIN: i16 = 1;
 const POLLOUT: i16 = 4;
+/// How long a loopback in user space may take to answer: everything else waits meanwhile.
+const PATIENCE_MS: i32 = 25;
 
 /// The program.
 pub(crate) struct Guest {
@@ -157,7 +159,7 @@ impl Guest {
                 self.open(channel, What::Gathering(Box::new(gathering)))
             }
             Request::Block { channel, bytes } => self.gather(channel, bytes),
-            Request::Dial { channel, port } => match dial::loopback(port).and_then(|to| Tunnel::new(channel, to)) {
+            Request::Dial { channel, port } => match dial::loopback(port, PATIENCE_MS).and_then(|to| Tunnel::new(channel, to)) {
                 Ok(tunnel) => {
                     self.line.say(&Report::Dialled { channel });
                     self.open(channel, What::Tunnel(Box::new(tunnel)))

@@ -73,20 +73,16 @@ fn in_gvisor() -> Option<Lab> {
     })
 }
 
-/// Places where everything is created at `microvm`, with the image of the machines.
-fn in_machines() -> Vec<(Lab, PathBuf)> {
-    if !machine::available() {
-        return Vec::new();
-    }
-    let callers = [Caller::Root, Caller::User].into_iter().filter(|caller| caller.available());
-    callers
-        .map(|caller| {
-            let (lab, root) = machine::lab(caller);
-            let words = machine::flags(&root);
-            create_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
-            (lab, root)
-        })
-        .collect()
+/// Places where everything is created at `microvm` while it is their turn, with the image of the machines.
+fn in_machines() -> impl Iterator<Item = (Lab, PathBuf)> {
+    let there = machine::available();
+    let callers = [Caller::Root, Caller::User].into_iter().filter(move |caller| there && caller.available());
+    callers.map(|caller| {
+        let (lab, root) = machine::lab(caller);
+        let words = machine::flags(&root);
+        create_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        (lab, root)
+    })
 }
 
 fn files_are_worked_on_inside(lab: &Lab) {
