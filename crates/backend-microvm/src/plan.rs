@@ -197,8 +197,7 @@ impl MicroPlan {
             None => machine.monitor.restore(STATE),
         };
         restored.map_err(|error| machine.broken("restore the machine", &error))?;
-        let dialogue = Dialogue::greet(&machine.stream, deadline)
-            .and_then(|mut dialogue| dialogue.thaw(&machine.stream).map(|()| dialogue))
+        let dialogue = Dialogue::wake(&machine.stream, deadline)
             .map_err(|fault| machine.unanswered("restore the machine", &fault))?;
         Ok((machine, dialogue))
     }

@@ -34,8 +34,13 @@ impl Monitor {
 
     /// Lets a machine that was started with `-incoming defer` load its state from one of its descriptors.
     pub(crate) fn restore(&mut self, state: u32) -> io::Result<()> {
-        self.begin()?;
-        self.ask("migrate-incoming", &json!({ "uri": format!("fd:{state}") }))
+        // Said at once, as each answer takes a turn of QEMU's loop; what follows a refusal is refused too.
+        let incoming = ("migrate-incoming", json!({ "uri": format!("fd:{state}") }));
+        let all = [("qmp_capabilities", json!({})), ("migrate-set-capabilities", sharing(true)), incoming];
+        let lines: String = all.iter().map(|(name, arguments)| line(name, arguments)).collect();
+        self.limit()?;
+        self.stream.get_mut().write_all(lines.as_bytes())?;
+        all.iter().try_for_each(|(name, _)| self.answer(name).map(drop))
     }
 
     /// Writes the state of the machine, all but its shared memory, to a file. The machine stands still afterwards.
@@ -47,7 +52,7 @@ impl Monitor {
     /// Writes the state to a file that is handed over.
     fn write(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
         // What it was started with can only be read from; a file to write to is handed over.
-        let line = format!("{}\n", json!({ "execute": "getfd", "arguments": { "fdname": "state" } }));
+        let line = line("getfd", &json!({ "fdname": "state" }));
         socket::send(self.stream.get_ref().as_fd(), line.as_bytes(), &[state])?;
         self.answer("getfd")?;
         self.ask("migrate", &json!({ "uri": "fd:state" }))?;
@@ -127,8 +132,7 @@ impl Monitor {
 
     /// Whether memory that it shares with a file is left to that file.
     fn share(&mut self, shares: bool) -> io::Result<()> {
-        let shared = json!({ "capabilities": [{ "capability": "x-ignore-shared", "state": shares }] });
-        self.ask("migrate-set-capabilities", &shared)
+        self.ask("migrate-set-capabilities", &sharing(shares))
     }
 
     fn ask(&mut self, name: &str, arguments: &Value) -> io::Result<()> {
@@ -136,7 +140,7 @@ impl Monitor {
     }
 
     fn command(&mut self, name: &str, arguments: &Value) -> io::Result<Value> {
-        let line = format!("{}\n", json!({ "execute": name, "arguments": arguments }));
+        let line = line(name, arguments);
         self.limit()?;
         self.stream.get_mut().write_all(line.as_bytes())?;
         self.answer(name)
@@ -174,6 +178,15 @@ impl Monitor {
         stream.set_read_timeout(Some(left))?;
         stream.set_write_timeout(Some(left))
     }
+}
+
+fn line(name: &str, arguments: &Value) -> String {
+    format!("{}\n", json!({ "execute": name, "arguments": arguments }))
+}
+
+/// What says whether memory that is shared with a file is left to that file.
+fn sharing(shares: bool) -> Value {
+    json!({ "capabilities": [{ "capability": "x-ignore-shared", "state": shares }] })
 }
 
 #[cfg(test)]
