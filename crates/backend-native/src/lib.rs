@@ -17,6 +17,7 @@ pub mod cgroup;
 pub mod control;
 pub mod enforcement;
 pub mod etc;
+pub mod freeze;
 pub mod gateway;
 pub mod identity;
 mod image;

@@ -119,10 +119,12 @@ impl Early {
 }
 
 /// The backend of a level for a sandbox that lives on between commands.
-pub(crate) fn living(level: Level) -> Result<Box<dyn Backend>, Refusal> {
+pub(crate) fn living(level: Level, accept_tcg: bool) -> Result<Box<dyn Backend>, Refusal> {
     match level {
-        Level::Container | Level::Process => of(level),
-        Level::Wasm | Level::Gvisor | Level::Microvm => Err(Refusal::new(
+        Level::Container | Level::Process | Level::Gvisor | Level::Microvm => {
+            Early(None).backend(level, &RunArguments { accept_tcg, ..RunArguments::default() })
+        }
+        Level::Wasm => Err(Refusal::new(
             "choose a level",
             format!("a living sandbox can not have the level `{level}` in this version"),
             "name `container`, or use `fumehood run` for one command",

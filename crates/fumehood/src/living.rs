@@ -49,7 +49,7 @@ pub(crate) fn prepare(spec: Spec) -> Result<Prepared, Refusal> {
     let question = Question { asked: words.level, floor: backends::floor()?, trust, blast, stake };
     let choice = backends::settle(&question)?;
     paths::check(&envelope, &defaults)?;
-    let backend = backends::living(choice.level)?;
+    let backend = backends::living(choice.level, spec.accept_tcg)?;
     let (exec, home_at, toolchains) = base(&envelope, standing.as_ref(), &places);
     let run = RunRequest { envelope, choice, exec, output: OutputMode::Stream, toolchains, home_at };
     Ok(Prepared { request: LiveRequest { run, spec }, backend, _standing: standing })

@@ -100,6 +100,9 @@ pub enum Ask {
     /// Keep the files as they are now, under the keeper's state folder; frozen meanwhile.
     Snapshot {
         name: String,
+        /// With memory and processes, or files alone; what the level keeps, if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory: Option<bool>,
     },
     /// The kill switch: the network is cut, everything frozen, no new work is taken.
     Halt,
@@ -173,6 +176,9 @@ pub struct Spec {
     /// It waits in a pool until it is claimed.
     #[serde(default)]
     pub pooled: bool,
+    /// A processor that software emulates is taken, which is no boundary that anybody vouches for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_tcg: bool,
 }
 
 /// The keeper's answer to a [`Spec`]: one line of JSON on its standard output, which it then closes. It lives on in a

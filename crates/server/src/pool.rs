@@ -207,6 +207,7 @@ fn made_of(spec: &Spec) -> Spec {
     Spec {
         envelope: spec.envelope.clone(),
         level: spec.level.clone(),
+        accept_tcg: spec.accept_tcg,
         snapshot: spec.snapshot.clone(),
         ..Spec::default()
     }

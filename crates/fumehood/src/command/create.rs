@@ -75,9 +75,12 @@ struct Args {
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
     disk: Option<String>,
 
-    /// Level: `container` or `process`. Left out, it follows from --trust and --blast
+    /// Level: `process`, `container`, `gvisor` or `microvm`. Left out, it follows from --trust and --blast
     #[arg(long, value_name = "LEVEL", help_heading = "Isolation", value_parser = spec::level_parser(), hide_possible_values = true)]
     level: Option<Level>,
+    /// At `microvm`, take a processor that is emulated by software: not a security boundary that QEMU vouches for
+    #[arg(long, help_heading = "Isolation")]
+    accept_tcg: bool,
     /// How far the input can be trusted: `low`, `medium`, `high` [default: medium]
     #[arg(long, value_name = "TRUST", help_heading = "Isolation", value_parser = spec::trust_parser(), hide_possible_values = true)]
     trust: Option<Trust>,
@@ -150,6 +153,7 @@ pub(super) fn show(born: &Born, json: bool) -> Result<(), Refusal> {
 /// What is asked of the keeper: the same words as a run's, put together in the same way.
 fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
+    let accept_tcg = args.accept_tcg;
     let run = RunArguments {
         workspace: args.workspace,
         inputs: args.inputs,
@@ -191,7 +195,7 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, ..Spec::default() })
+    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, accept_tcg, ..Spec::default() })
 }
 
 /// Starts a keeper and hears its one answer.

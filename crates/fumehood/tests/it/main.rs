@@ -30,6 +30,8 @@ mod living;
 #[cfg(test)]
 mod living_files;
 #[cfg(test)]
+mod living_levels;
+#[cfg(test)]
 mod machine;
 #[cfg(test)]
 mod microvm;

@@ -80,6 +80,16 @@ pub(crate) fn not_frozen(message: &str, error: FreezeError) -> Failure {
     Failure { code, message: message.to_owned(), cause: error.why, remediation: error.remedy }
 }
 
+/// `whole`: what the sandbox's level keeps.
+pub(crate) fn other_snapshot(whole: bool) -> Failure {
+    let (cause, remedy) = if whole {
+        ("a machine is kept whole: its files are in its memory", "leave out that it is to be without memory")
+    } else {
+        ("at this level a snapshot has files, and no memory", "leave `--memory` out, or use the level `microvm`")
+    };
+    new(FailureCode::Unsupported, ("take the snapshot", cause.to_owned()), remedy)
+}
+
 pub(crate) fn bad(message: &str, cause: impl Into<String>, remedy: &str) -> Failure {
     new(FailureCode::BadRequest, (message, cause.into()), remedy)
 }

@@ -97,6 +97,10 @@ pub(crate) struct Life {
     pub(crate) folder: std::path::PathBuf,
     /// Its files, as they are seen inside; none where it has no root of its own.
     pub(crate) files: Option<std::sync::Arc<super::files::GuestFiles>>,
+    /// One is ours; each piece of work that a guest does on files holds another.
+    pub(crate) hands: std::sync::Arc<()>,
+    /// It is kept whole, with its memory, and not by its files.
+    pub(crate) machine: bool,
     /// What of it is on disk, and what its layer lies over.
     pub(crate) parts: Vec<super::snapshot::Part>,
     pub(crate) layer: Option<crate::files::layer::LayerMeta>,

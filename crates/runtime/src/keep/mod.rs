@@ -132,7 +132,7 @@ impl Birth<'_> {
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
-        let parts = self.furnish(&places)?;
+        let parts = self.furnish(&mut places)?;
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
@@ -206,12 +206,23 @@ impl Birth<'_> {
     }
 
     /// The folders whose files are the sandbox's own, with what they begin with.
-    fn furnish(&mut self, places: &Places) -> Result<Vec<snapshot::Part>, Ending> {
+    fn furnish(&mut self, places: &mut Places) -> Result<Vec<snapshot::Part>, Ending> {
+        let refused = |failure: Failure| not_started(&failure.message, &failure.cause, &failure.remediation);
+        if !self.backend.keeps_files() {
+            if let Some(name) = &self.request.spec.snapshot {
+                let level = self.request.run.choice.level.name();
+                let (machine, from) =
+                    snapshot::machine(&self.state.snapshots(), name, level).map_err(refused)?;
+                self.from = Some(from);
+                places.begin_with(machine);
+            }
+            return Ok(Vec::new());
+        }
         let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
         if let Some(name) = &self.request.spec.snapshot {
             let layer = places.layer.as_ref().map(|layer| &layer.meta);
             let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
-                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+                .map_err(refused)?;
             self.from = Some(from);
         }
         Ok(parts)
@@ -395,6 +406,8 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
+            hands: Arc::new(()),
+            machine: !self.backend.keeps_files(),
             parts: Vec::new(),
             layer: None,
             snapshots: self.state.snapshots(),

@@ -3,6 +3,7 @@
 //! ```text
 //! snapshots/NAME/snapshot.json   of what it is, and when     snapshots/NAME/home        its HOME
 //! snapshots/NAME/upper           what it changed in its copy of a workspace
+//! snapshots/NAME/machine         a whole machine, where the level has machines: nothing else then
 //! snapshots/NAME/workspace       its `/workspace`, where it has one of its own
 //! ```
 //!
@@ -24,7 +25,8 @@ use fumehood_sys::dirfd::DirHandle;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -47,6 +49,8 @@ pub(crate) type Part = (&'static str, DirHandle);
 pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORKSPACE: &str = "workspace";
 pub(crate) const HOME: &str = "home";
+/// A machine that was written down.
+const MACHINE: &str = "machine";
 
 /// What a snapshot is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +71,9 @@ pub struct Snapshot {
     pub entries: u64,
     /// Content that is not shared with the sandbox's own.
     pub bytes: u64,
+    /// It is a whole machine, with its memory and processes.
+    #[serde(default)]
+    pub memory: bool,
 }
 
 /// Of what a snapshot is taken.
@@ -88,6 +95,7 @@ pub(crate) struct Taking {
     /// There is nothing to remove.
     settled: bool,
     copied: Copied,
+    memory: bool,
     meta: Option<Snapshot>,
 }
 
@@ -108,7 +116,7 @@ impl Taking {
         remove_tree(&snapshots, &temp).map_err(fault)?;
         snapshots.make_dir(&temp, 0o700).map_err(fault)?;
         let (copied, name) = (Copied::default(), name.to_owned());
-        Ok(Self { snapshots, temp, name, settled: false, copied, meta: None })
+        Ok(Self { snapshots, temp, name, settled: false, copied, memory: false, meta: None })
     }
 
     /// Takes the files; nothing may change them meanwhile. What belongs to `kernel`, the sandbox as the kernel knows
@@ -124,6 +132,19 @@ impl Taking {
             Ok(())
         });
         copied.map(|()| self.copied.bytes).map_err(|error| unkept(&self.name, &error))
+    }
+
+    /// Makes the empty folder of a machine that is to be written down.
+    pub(crate) fn machine(&mut self, snapshots: &Path) -> Result<PathBuf, Failure> {
+        let folder = snapshots.join(&self.temp).join(MACHINE);
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| unkept(&self.name, &error))?;
+        Ok(folder)
+    }
+
+    /// So many bytes of a machine were written.
+    pub(crate) fn wrote(&mut self, bytes: u64) {
+        self.memory = true;
+        self.copied.bytes += bytes;
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -146,6 +167,7 @@ impl Taking {
             workspace_ino,
             entries: self.copied.entries,
             bytes: self.copied.bytes,
+            memory: self.memory,
         });
     }
 
@@ -178,6 +200,27 @@ impl Drop for Taking {
     }
 }
 
+/// The folder of the machine that a new sandbox of this level begins from, and of what it is.
+pub(crate) fn machine(snapshots: &Path, name: &str, level: &str) -> Result<(PathBuf, Branch), Failure> {
+    checked(name)?;
+    let top = DirHandle::open(snapshots).and_then(|all| all.sub(Path::new(name))).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound { missing(name) } else { unkept(name, &error) }
+    })?;
+    let meta = read(&top).map_err(|error| unkept(name, &error))?;
+    if !meta.memory || meta.level != level {
+        return Err(of_another_level(name, &meta));
+    }
+    let branch = Branch { task: meta.sandbox, lines: meta.record_lines, hash: meta.record_hash };
+    Ok((snapshots.join(name).join(MACHINE), branch))
+}
+
+fn of_another_level(name: &str, meta: &Snapshot) -> Failure {
+    let message = format!("begin with the snapshot `{name}`");
+    let cause = if meta.memory { "it is a whole machine" } else { "it has files alone, and no machine" };
+    let cause = format!("{cause}, taken at the level `{}`", meta.level);
+    failures::new(FailureCode::Unsupported, (&message, cause), "create the sandbox at the level of the snapshot")
+}
+
 /// Fills the empty folders of a new sandbox with what is in the snapshot `name`, and says of what that is.
 pub(crate) fn restore(
     snapshots: &Path,
@@ -197,6 +240,9 @@ pub(crate) fn restore(
         if error.kind() == io::ErrorKind::NotFound { missing(name) } else { fault(error) }
     })?;
     let meta = read(&top).map_err(fault)?;
+    if meta.memory {
+        return Err(of_another_level(name, &meta));
+    }
     let here = layer.map(LayerMeta::workspace_id);
     let there = meta.workspace.as_ref().map(|_| (meta.workspace_dev, meta.workspace_ino));
     if here != there {

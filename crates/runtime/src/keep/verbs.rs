@@ -76,6 +76,11 @@ impl Keeper<'_> {
             }
             Ask::Input { exec } => self.input(number, exec),
             Ask::Dial { port } => self.dial(number, port),
+            Ask::Stop { keep_files: true } if self.life.machine => Err(failures::new(
+                FailureCode::Unsupported,
+                ("keep the files", "they are in the memory of a machine, which ends".to_owned()),
+                "take a snapshot first, then stop it: `fumehood snapshot ID NAME`",
+            )),
             Ask::Stop { keep_files } => {
                 self.set_role(number, Role::Stop);
                 self.finish("asked".to_owned(), keep_files, killed(9));
@@ -102,7 +107,7 @@ impl Keeper<'_> {
             | Ask::Move { .. }
             | Ask::Remove { .. }
             | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
-            Ask::Snapshot { name } => self.snapshot(number, &name).map(|()| None),
+            Ask::Snapshot { name, memory } => self.snapshot(number, &name, memory).map(|()| None),
         };
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match said {
@@ -268,6 +273,10 @@ impl Keeper<'_> {
 
     fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> Verdict<Said> {
         let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
+        let terminal = command.asked.terminal.is_some() && command.ended.is_none();
+        if terminal && self.instance.live().is_some_and(|live| live.resize(exec, rows, columns)) {
+            return Ok(Said::Done);
+        }
         command.resize(rows, columns).map(|()| Said::Done).map_err(|_| {
             failures::bad(
                 "set the size",
@@ -349,6 +358,12 @@ impl Keeper<'_> {
         live.freeze().map_err(|error| failures::not_frozen(what, error))?;
         self.life.frozen = Some(Instant::now());
         Ok(())
+    }
+
+    /// Before files are looked at from outside.
+    pub(crate) fn settle(&mut self, what: &str) -> Verdict<()> {
+        let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
+        live.settle().map_err(|error| failures::not_frozen(what, error))
     }
 
     pub(crate) fn thaw(&mut self, what: &str) -> Verdict<()> {

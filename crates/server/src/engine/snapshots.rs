@@ -21,11 +21,17 @@ const RANDOM_BYTES: usize = 10;
 // === impl Engine ===
 
 impl Engine {
-    /// Keeps a sandbox's files under a name of the team's own; one is made up if absent.
+    /// Keeps a sandbox's files, or at the level `microvm` the whole of it, under a name of the team's own; one is made
+    /// up if absent. With `memory` it is kept with that, or without, or not at all.
     ///
     /// # Errors
     /// The name is taken; its keeper could not do it.
-    pub async fn snapshot(&self, live: &Live, name: Option<&str>) -> Result<Snapshot, ApiError> {
+    pub async fn snapshot(
+        &self,
+        live: &Live,
+        name: Option<&str>,
+        memory: Option<bool>,
+    ) -> Result<Snapshot, ApiError> {
         let sandbox = live.sandbox();
         let folder = format!("s{}", keys::random_hex(RANDOM_BYTES)?);
         let name = name.map_or_else(|| folder.clone(), str::to_owned);
@@ -40,7 +46,7 @@ impl Engine {
         }
         let transition = live.transition().await;
         let Said::Snapshot { bytes, frozen_us, .. } =
-            self.ask(live, &Ask::Snapshot { name: folder.clone() }).await?
+            self.ask(live, &Ask::Snapshot { name: folder.clone(), memory }).await?
         else {
             return Err(strange("Snapshot"));
         };
@@ -104,7 +110,7 @@ impl Engine {
             let cause = format!("{count} children were asked for, of 1 to {MOST_CHILDREN}");
             return Err(ApiError::plain(Code::BadRequest, "fork the sandbox", cause));
         }
-        let snapshot = self.snapshot(live, None).await?;
+        let snapshot = self.snapshot(live, None, None).await?;
         let parent = live.sandbox();
         let spec = Spec { snapshot: Some(snapshot.name.clone()), ..live.spec().clone() };
         let new = NewSandbox {
