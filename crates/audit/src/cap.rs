@@ -53,6 +53,7 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         | Event::FileApplied { .. }
         | Event::FileRefused { .. }
         | Event::FileAsked { .. }
+        | Event::ActFailed { .. }
         | Event::Living(_)
         | Event::Claimed { .. }
         | Event::Stopped { .. } => event = Cow::Owned(clipped(event.as_ref().clone())),
@@ -92,6 +93,8 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. } => {}
         // A level and a wall are words of ours.
@@ -127,6 +130,7 @@ fn clipped(mut event: Event) -> Event {
             cut_lists(env_names, labels);
         }
         Event::Stopped { why, keeps_files: _ } => cut_all(&mut [why]),
+        Event::ActFailed { of, why } => cut_all(&mut [of, why]),
         Event::Launched { .. }
         | Event::ExecStarted { .. }
         | Event::ExecEnded { .. }
@@ -135,6 +139,8 @@ fn clipped(mut event: Event) -> Event {
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
         | Event::FetchStarted(_)
@@ -183,6 +189,9 @@ fn shorter(mut event: Event) -> Event {
         | Event::Halted {}
         | Event::Released {}
         | Event::FileAsked { .. }
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
+        | Event::ActFailed { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
         | Event::Stopped { .. }

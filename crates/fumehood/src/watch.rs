@@ -84,6 +84,9 @@ impl Watch {
             | Event::Halted {}
             | Event::Released {}
             | Event::FileAsked { .. }
+            | Event::PortAsked { .. }
+            | Event::ExecSignalled { .. }
+            | Event::ActFailed { .. }
             | Event::Snapshot { .. }
             | Event::Expires { .. }
             | Event::Stopped { .. }

@@ -78,6 +78,20 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
     },
+    /// A caller is about to be connected to a port inside. What repeats it within a moment is counted, not written
+    /// again.
+    #[serde(rename = "port.asked")]
+    PortAsked {
+        port: u16,
+        /// How often, since the line before about the same. At least 1.
+        count: u64,
+    },
+    /// A caller is about to send a signal to a command of a living sandbox.
+    #[serde(rename = "exec.signalled")]
+    ExecSignalled { exec: u32, signal: u8 },
+    /// What the latest line named `of` said was about to be done was not done, or not all of it.
+    #[serde(rename = "act.failed")]
+    ActFailed { of: String, why: String },
     /// The files of a living sandbox are about to be kept under this name.
     #[serde(rename = "sandbox.snapshot")]
     Snapshot { name: String },
@@ -255,6 +269,9 @@ impl Event {
             Self::Halted {} => "sandbox.halted",
             Self::Released {} => "sandbox.released",
             Self::FileAsked { .. } => "file.asked",
+            Self::PortAsked { .. } => "port.asked",
+            Self::ExecSignalled { .. } => "exec.signalled",
+            Self::ActFailed { .. } => "act.failed",
             Self::Snapshot { .. } => "sandbox.snapshot",
             Self::Expires { .. } => "sandbox.expires",
             Self::Stopped { .. } => "sandbox.stopped",
@@ -290,6 +307,9 @@ impl Event {
             | Self::Halted {}
             | Self::Released {}
             | Self::FileAsked { .. }
+            | Self::PortAsked { .. }
+            | Self::ExecSignalled { .. }
+            | Self::ActFailed { .. }
             | Self::Snapshot { .. }
             | Self::Expires { .. }
             | Self::Stopped { .. }

@@ -49,20 +49,23 @@ impl Keeper<'_> {
         }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
         let mut taking = Taking::begin(&self.life.snapshots, name)?;
-        if !self.record(&Event::Snapshot { name: name.to_owned() }) {
+        let event = Event::Snapshot { name: name.to_owned() };
+        if !self.record(&event) {
             return Err(failures::unrecorded());
         }
         let stood = self.life.frozen.is_some();
         let begun = Instant::now();
         if !stood {
-            self.freeze("stand still for a snapshot")?;
+            let frozen = self.freeze("stand still for a snapshot");
+            self.undone(&event, frozen)?;
         }
         let taken = taking.take(&self.life.parts, kernel);
         if !stood {
-            self.thaw("go on after the snapshot")?;
+            let thawed = self.thaw("go on after the snapshot");
+            self.undone(&event, thawed)?;
         }
         let frozen = begun.elapsed();
-        taken?;
+        self.undone(&event, taken)?;
         let head = self.log.head();
         let origin = Origin {
             sandbox: self.id.to_owned(),

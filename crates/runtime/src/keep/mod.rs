@@ -179,6 +179,7 @@ impl Birth<'_> {
             keeps_files: false,
             ending: keeper::lost(),
         });
+        keeper.settle_ports();
         // What is about to end is told first, and what has not ended by itself ends with it.
         keeper.record(&Event::Stopped { why: over.why, keeps_files: over.keeps_files });
         keeper.instance.kill();
