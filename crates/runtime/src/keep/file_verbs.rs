@@ -66,6 +66,7 @@ impl Keeper<'_> {
         }
         let frozen = begun.elapsed();
         self.undone(&event, taken)?;
+        self.reach();
         let head = self.log.head();
         let origin = Origin {
             sandbox: self.id.to_owned(),

@@ -399,6 +399,7 @@ impl Birth<'_> {
             parts: Vec::new(),
             layer: None,
             snapshots: self.state.snapshots(),
+            records: self.state.records(),
         }
     }
 

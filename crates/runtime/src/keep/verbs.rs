@@ -296,6 +296,7 @@ impl Keeper<'_> {
         let frozen = self.freeze("pause the sandbox");
         self.undone(&Event::Paused {}, frozen)?;
         self.life.paused = true;
+        self.reach();
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let reclaimed_bytes = self.instance.live().map_or(0, Live::push_out);
         Ok(Said::Paused { frozen_us, reclaimed_bytes })
