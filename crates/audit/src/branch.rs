@@ -39,10 +39,16 @@ impl Branches {
         self.0.entry(parent).or_default().push(child);
     }
 
-    /// The children whose parent does not hold the line that they name.
-    pub(crate) fn check(&self, records: &Path, ledger: &Ledger) -> Result<Vec<(TaskId, Break)>> {
+    /// The children whose parent does not hold the line that they name. Of one that is `known` to be broken nothing
+    /// can be said, and that is told already.
+    pub(crate) fn check(
+        &self,
+        records: &Path,
+        ledger: &Ledger,
+        known: impl Fn(&TaskId) -> bool,
+    ) -> Result<Vec<(TaskId, Break)>> {
         let mut broken = Vec::new();
-        for (parent, children) in &self.0 {
+        for (parent, children) in self.0.iter().filter(|(parent, _)| !known(parent)) {
             let points = points(records, ledger, parent, children)?;
             for child in children {
                 let what = match (&points, child.hash) {

@@ -151,9 +151,11 @@ fn look(records: &Path, expected: &Expected) -> std::io::Result<(Report, u64)> {
     }
     let begun = unnamed.into_iter().filter(|(_, kind)| *kind == Listed::HasLines);
     tasks.extend(begun.map(|(task, _)| TaskReport::broken(&task, "the index does not name the file")));
-    for (task, flaw) in branches.check(records, &ledger)? {
+    let is_broken = |report: &TaskReport| matches!(report.state, TaskState::Broken { .. });
+    let known = |parent: &TaskId| tasks.iter().any(|report| report.task == *parent && is_broken(report));
+    for (task, flaw) in branches.check(records, &ledger, known)? {
         if let Some(report) = tasks.iter_mut().find(|report| report.task == task)
-            && !matches!(report.state, TaskState::Broken { .. })
+            && !is_broken(report)
         {
             report.state = TaskState::Broken { seq: flaw.seq, what: flaw.what };
         }

@@ -112,7 +112,7 @@ fn list(json: bool) -> Result<ExitCode, Refusal> {
 }
 
 fn show(typed: Option<&str>, json: bool) -> Result<ExitCode, Refusal> {
-    let task: TaskId = tasks::with_record(&tasks::state()?, typed)?;
+    let task: TaskId = tasks::with_record(&tasks::state()?, typed).map_err(|refusal| removed(typed, refusal))?;
     let transcript = fumehood_audit::read(&records()?, &task).map_err(|error| unreadable(&error))?;
     if json {
         transcript.lines.iter().for_each(screen::say_json);
@@ -121,6 +121,19 @@ fn show(typed: Option<&str>, json: bool) -> Result<ExitCode, Refusal> {
     }
     // A crash leaves half a line too: what is no line is told, and the rest is shown.
     Ok(if transcript.unreadable_bytes > 0 { ExitCode::from(NOT_WHOLE) } else { ExitCode::SUCCESS })
+}
+
+/// Why a task that the index names has no record any more.
+fn removed(typed: Option<&str>, refusal: Refusal) -> Refusal {
+    let known = || fumehood_audit::find(&records().ok()?, typed?).ok();
+    match known() {
+        Some(task) => Refusal::new(
+            "read the record",
+            format!("the record of `{task}` was removed"),
+            "`fumehood audit verify` says whether its owner did so (`fumehood audit prune`)",
+        ),
+        None => refusal,
+    }
 }
 
 /// What was kept elsewhere. Without a key, it is the one of this state folder, as far as there is one.
