@@ -98,6 +98,7 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         | Event::Snapshot { .. }
         | Event::Expires { .. } => {}
         // A level and a wall are words of ours.
+        Event::ReplayStarted { .. } | Event::TapeKept { .. } => {}
         Event::LayerDiscarded {} | Event::ProveStarted { .. } | Event::Closed {} => {}
     }
     event
@@ -135,6 +136,8 @@ fn clipped(mut event: Event) -> Event {
         | Event::ExecStarted { .. }
         | Event::ExecEnded { .. }
         | Event::LayerDiscarded {}
+        | Event::ReplayStarted { .. }
+        | Event::TapeKept { .. }
         | Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
@@ -181,6 +184,8 @@ fn shorter(mut event: Event) -> Event {
         | Event::FileApplied { .. }
         | Event::FileRefused { .. }
         | Event::LayerDiscarded {}
+        | Event::ReplayStarted { .. }
+        | Event::TapeKept { .. }
         | Event::ExecEnded { .. }
         | Event::Living(_)
         | Event::Claimed { .. }

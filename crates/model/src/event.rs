@@ -40,6 +40,12 @@ pub enum Event {
     /// A layer was thrown away by its owner.
     #[serde(rename = "layer.discarded")]
     LayerDiscarded {},
+    /// The run that is about to be launched is another one of what is on a tape: nothing of it leaves.
+    #[serde(rename = "replay.started")]
+    ReplayStarted { of: String, tape_sha256: String },
+    /// What it takes to run this again was kept.
+    #[serde(rename = "tape.kept")]
+    TapeKept { sha256: String },
     /// The command ended.
     #[serde(rename = "exec.ended")]
     ExecEnded {
@@ -261,6 +267,8 @@ impl Event {
             Self::FileApplied { .. } => "file.applied",
             Self::FileRefused { .. } => "file.refused",
             Self::LayerDiscarded {} => "layer.discarded",
+            Self::ReplayStarted { .. } => "replay.started",
+            Self::TapeKept { .. } => "tape.kept",
             Self::ExecEnded { .. } => "exec.ended",
             Self::Living(_) => "sandbox.living",
             Self::Claimed { .. } => "sandbox.claimed",
@@ -299,6 +307,8 @@ impl Event {
             | Self::FileApplied { .. }
             | Self::FileRefused { .. }
             | Self::LayerDiscarded {}
+            | Self::ReplayStarted { .. }
+            | Self::TapeKept { .. }
             | Self::ExecEnded { .. }
             | Self::Living(_)
             | Self::Claimed { .. }

@@ -128,7 +128,7 @@ struct Standing {
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
-        let network = egress::prepare(&mut self.request.run, &self.id)?;
+        let network = egress::prepare(&mut self.request.run, &self.id, None)?;
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
