@@ -17,11 +17,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// The longest body of an answer that is kept.
 pub const MOST_BODY_BYTES: usize = 16 << 20;
 /// What a tape may hold in all.
-pub const MOST_TAPE_BYTES: u64 = 256 << 20;
+pub const MOST_TAPE_BYTES: u64 = 64 << 20;
 
 /// What a gate does with exchanges beside carrying them.
 #[derive(Debug, Default)]
@@ -119,6 +120,12 @@ impl Mode {
         matches!(self, Self::Keep(_) | Self::Play(_))
     }
 
+    /// The file that is written to.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        if let Self::Keep(file) = self { Some(file.as_fd()) } else { None }
+    }
+
+    /// Whether nothing may leave.
     pub const fn plays(&self) -> bool {
         matches!(self, Self::Play(_))
     }

@@ -76,6 +76,8 @@ impl Watch {
             | Event::FileApplied { .. }
             | Event::FileRefused { .. }
             | Event::LayerDiscarded {}
+            | Event::ReplayStarted { .. }
+            | Event::TapeKept { .. }
             | Event::ExecEnded { .. }
             | Event::Living(_)
             | Event::Claimed { .. }

@@ -53,6 +53,8 @@ pub enum OutputMode {
     Stream,
     /// Into the report.
     Capture,
+    /// Nowhere but to its tape.
+    Drop,
 }
 
 /// What a run has come to so far; the report is made of it, whichever step was the last.
@@ -343,6 +345,7 @@ fn pipes(mode: OutputMode) -> io::Result<(GuestStdio, Option<Flow>, Flow, Flow)>
     let sink = |number| match mode {
         OutputMode::Stream => Sink::caller(terminal::standard(number)),
         OutputMode::Capture => Sink::Memory(Vec::new()),
+        OutputMode::Drop => Sink::Closed,
     };
     let input = caller_flow(feed);
     let guest = GuestStdio::Pipes { stdin, stdout, stderr };
