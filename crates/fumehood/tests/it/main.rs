@@ -48,6 +48,8 @@ mod record_tamper;
 #[cfg(test)]
 mod record_truth;
 #[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod residue;
 #[cfg(test)]
 mod serve;

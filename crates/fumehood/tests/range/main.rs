@@ -64,6 +64,8 @@ mod processes;
 #[cfg(test)]
 mod range;
 #[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod servers;
 #[cfg(test)]
 mod stand;

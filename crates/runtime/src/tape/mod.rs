@@ -28,7 +28,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// The version of what is on a tape.
 const VERSION: u32 = 1;
@@ -90,7 +89,6 @@ pub(crate) struct Taping {
     played: Option<Played>,
     spec: serde_json::Value,
     inputs: Vec<String>,
-    born: Instant,
 }
 
 /// Why a tape can not be made or used.
@@ -183,7 +181,7 @@ impl Taping {
         };
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
         made.map_err(io_failed("make", &folder))?;
-        let mut taping = Self { folder, played, spec, inputs: Vec::new(), born: Instant::now() };
+        let mut taping = Self { folder, played, spec, inputs: Vec::new() };
         let begun = taping.copy_inputs(request).and_then(|()| {
             PARTS.iter().try_for_each(|name| taping.create(name).map(drop)).map_err(io_failed("make", &taping.folder))
         });
@@ -249,7 +247,7 @@ impl Taping {
 
     /// What a stream is copied to: `stdin`, `stdout` or `stderr`.
     pub(crate) fn tee(&self, name: &'static str) -> io::Result<Tee> {
-        Ok(Tee::new(name, self.append(name)?, self.append(TIMING)?, self.born))
+        Ok(Tee::new(name, self.append(name)?, self.append(TIMING)?))
     }
 
     /// What came of it.

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::time::Instant;
 
 /// What is kept of one stream.
 const MOST_BYTES: u64 = 256 << 20;
@@ -13,15 +12,14 @@ pub(crate) struct Tee {
     name: &'static str,
     file: File,
     timing: File,
-    born: Instant,
     bytes: u64,
 }
 
 // === impl Tee ===
 
 impl Tee {
-    pub(crate) const fn new(name: &'static str, file: File, timing: File, born: Instant) -> Self {
-        Self { name, file, timing, born, bytes: 0 }
+    pub(crate) const fn new(name: &'static str, file: File, timing: File) -> Self {
+        Self { name, file, timing, bytes: 0 }
     }
 
     /// Copies what passes. What can not be kept is not on the tape, and shows when it is compared.
@@ -29,8 +27,8 @@ impl Tee {
         if bytes.is_empty() || self.bytes >= MOST_BYTES {
             return;
         }
-        let after_ms = self.born.elapsed().as_millis();
-        let line = format!("{{\"ms\":{after_ms},\"of\":\"{}\",\"bytes\":{}}}\n", self.name, bytes.len());
+        let at_ms = crate::run::unix_millis();
+        let line = format!("{{\"at_ms\":{at_ms},\"of\":\"{}\",\"bytes\":{}}}\n", self.name, bytes.len());
         if self.file.write_all(bytes).is_ok() && self.timing.write_all(line.as_bytes()).is_ok() {
             self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         } else {

@@ -20,7 +20,7 @@ const VALUE_CHARS: usize = 160;
 /// A piece of a stream, as the tape's times have it.
 #[derive(Debug, Deserialize)]
 struct Timed {
-    ms: u64,
+    at_ms: u64,
     of: String,
     bytes: usize,
 }
@@ -28,8 +28,8 @@ struct Timed {
 /// A piece of a stream.
 #[derive(Debug)]
 struct Piece {
-    /// After the tape began.
-    ms: u64,
+    /// Milliseconds since 1970, as the record has it.
+    at_ms: u64,
     of: String,
     bytes: Vec<u8>,
 }
@@ -49,22 +49,21 @@ pub(super) fn timeline(state: &State, task: &TaskId, transcript: &Transcript, js
     };
     let mut pieces = pieces.into_iter().peekable();
     let mut told = |until: u64| {
-        while let Some(piece) = pieces.next_if(|piece| piece.ms < until) {
+        while let Some(piece) = pieces.next_if(|piece| piece.at_ms < until) {
             if json {
                 let text = String::from_utf8_lossy(&piece.bytes);
-                screen::say_json(&json!({ "after_ms": piece.ms, "of": piece.of, "text": text }));
+                screen::say_json(&json!({ "at_ms": piece.at_ms, "of": piece.of, "text": text }));
             } else {
-                piece.say();
+                piece.say(begun);
             }
         }
     };
     for line in &transcript.lines {
-        let after = line.at_ms.saturating_sub(begun);
-        told(after);
+        told(line.at_ms);
         if json {
             screen::say_json(line);
         } else {
-            say_line(after, line);
+            say_line(after(begun, line.at_ms), line);
         }
     }
     told(u64::MAX);
@@ -77,12 +76,13 @@ pub(super) fn timeline(state: &State, task: &TaskId, transcript: &Transcript, js
 pub(super) fn cast(state: &State, task: &TaskId, transcript: &Transcript) -> Result<(), Refusal> {
     let Some(sha256) = tape_of(transcript) else { return Err(no_tape(task)) };
     let pieces = pieces(state, task, &sha256)?;
-    let begun = transcript.lines.first().map_or(0, |line| line.at_ms);
+    let started = transcript.lines.iter().find(|line| line.event == "exec.started");
+    let begun = started.map_or(0, |line| line.at_ms);
     screen::say_json(&json!({ "version": 2, "width": 80, "height": 24, "timestamp": begun / 1000 }));
     for piece in pieces.iter().filter(|piece| piece.of != "stdin") {
         // A player is a terminal, which wants both.
         let text = String::from_utf8_lossy(&piece.bytes).replace('\n', "\r\n");
-        screen::say_json(&json!([Duration::from_millis(piece.ms).as_secs_f64(), "o", text]));
+        screen::say_json(&json!([after(begun, piece.at_ms), "o", text]));
     }
     Ok(())
 }
@@ -101,17 +101,22 @@ fn pieces(state: &State, task: &TaskId, sha256: &str) -> Result<Vec<Piece>, Refu
         streams.insert(name.to_owned(), fs::read(folder.join(name)).map_err(unread)?.into_iter());
     }
     let timed = timing.lines().filter_map(|line| serde_json::from_str::<Timed>(line).ok());
-    let piece = |Timed { ms, of, bytes }| {
+    let piece = |Timed { at_ms, of, bytes }| {
         let bytes = streams.get_mut(&of)?.take(bytes).collect();
-        Some(Piece { ms, of, bytes })
+        Some(Piece { at_ms, of, bytes })
     };
     Ok(timed.filter_map(piece).collect())
 }
 
-fn say_line(after: u64, line: &Line) {
+/// Seconds.
+fn after(begun: u64, at_ms: u64) -> f64 {
+    Duration::from_millis(at_ms.saturating_sub(begun)).as_secs_f64()
+}
+
+fn say_line(after: f64, line: &Line) {
     let fields: String =
         line.fields.iter().map(|(name, value)| format!("  {name}={}", short(value))).collect();
-    say(&format!("{:>9.3}s  {}{fields}", Duration::from_millis(after).as_secs_f64(), line.event));
+    say(&format!("{:>9.3}s  {}{fields}", after, line.event));
 }
 
 fn short(value: &Value) -> String {
@@ -125,8 +130,8 @@ fn short(value: &Value) -> String {
 // === impl Piece ===
 
 impl Piece {
-    fn say(&self) {
-        let at = Duration::from_millis(self.ms).as_secs_f64();
+    fn say(&self, begun: u64) {
+        let at = after(begun, self.at_ms);
         for line in String::from_utf8_lossy(&self.bytes).lines() {
             screen::say(&format!("{at:>9.3}s    {:<6} | {}", self.of, shown(line)));
         }
