@@ -141,6 +141,12 @@ impl TaskLog {
         self.land(head)
     }
 
+    /// Writes into the index how far this record has come, so that a cut shows even if it is never closed.
+    pub fn reach(&mut self, at_ms: u64) -> Result<(), RecordError> {
+        let entry = Entry::Reached { lines: self.head.lines, head: self.head.hash };
+        self.index.append(at_ms, &self.task, &entry).map(drop)
+    }
+
     /// Makes everything so far last through a power cut, the file's name included.
     pub fn sync(&self) -> Result<(), RecordError> {
         let folder = self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all());

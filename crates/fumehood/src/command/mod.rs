@@ -24,6 +24,7 @@ mod ls;
 mod net;
 mod network_arguments;
 mod prove;
+mod replay;
 mod run;
 mod run_arguments;
 mod schema;
@@ -64,6 +65,7 @@ const COMMANDS: &[Command] = &[
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
     ("discard", "Throw the changes of a run away", discard::main),
     ("audit", "List, show and verify the record of what ran", audit::main),
+    ("replay", "Show a task again, run it again, or judge it by other rules", replay::main),
     ("trust", "Trust a `fumehood.toml` as it is now", trust::main),
     ("choose", "Say which level of isolation a run needs", choose::main),
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),

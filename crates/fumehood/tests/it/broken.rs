@@ -233,7 +233,7 @@ fn refused(lab: &Lab, row: &Row, step: &str) -> Result<(), String> {
     match row.host {
         Host::Without(calls) => {
             let probe = lab.path().join("probe");
-            std::fs::copy(lab::probe(), &probe).unwrap();
+            lab::copy_program(lab::probe(), &probe);
             words.extend([probe.to_str().unwrap(), "deny", calls].map(str::to_owned));
         }
         Host::Started(started) => {

@@ -46,6 +46,12 @@ mod publish;
 #[cfg(test)]
 mod real_work;
 #[cfg(test)]
+mod record_tamper;
+#[cfg(test)]
+mod record_truth;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod residue;
 #[cfg(test)]
 mod serve;

@@ -97,27 +97,32 @@ impl Keeper<'_> {
         }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
         let mut taking = Taking::begin(&self.life.snapshots, name)?;
-        if !self.record(&Event::Snapshot { name: name.to_owned() }) {
+        let event = Event::Snapshot { name: name.to_owned() };
+        if !self.record(&event) {
             return Err(failures::unrecorded());
         }
         let stood = self.life.frozen.is_some();
         if !stood && !whole {
-            self.settle("write out what its kernel holds of files")?;
+            let settled = self.settle("write out what its kernel holds of files");
+            self.undone(&event, settled)?;
         }
         let begun = Instant::now();
         let taken = if whole {
             self.write_down(&mut taking)
         } else {
             if !stood {
-                self.freeze("stand still for a snapshot")?;
+                let frozen = self.freeze("stand still for a snapshot");
+                self.undone(&event, frozen)?;
             }
             taking.take(&self.life.parts, kernel)
         };
         if !stood {
-            self.thaw("go on after the snapshot")?;
+            let thawed = self.thaw("go on after the snapshot");
+            self.undone(&event, thawed)?;
         }
         let frozen = begun.elapsed();
-        taken?;
+        self.undone(&event, taken)?;
+        self.reach();
         let head = self.log.head();
         let origin = Origin {
             sandbox: self.id.to_owned(),

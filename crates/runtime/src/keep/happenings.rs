@@ -181,6 +181,7 @@ impl Keeper<'_> {
                 self.publisher.advance(self.instance);
             }
         }
+        self.reach_if_due(now);
         let late = |one: &Connection| matches!(one.role, Role::New) && now >= one.born + PATIENCE;
         self.connections.retain(|_, one| !late(one));
         if self.life.frozen.is_some() {

@@ -43,6 +43,11 @@ const KEPT_ENDED_BYTES: usize = 8 << 20;
 /// Commands that have ended while something in the background still writes to their streams.
 const MOST_OPEN: usize = 256;
 
+/// How often the index is told how far a record has come that goes on, and is signed.
+const REACH_EVERY: Duration = Duration::from_secs(60);
+/// A port that is asked for again within this time is counted, not written down.
+const PORTS_WITHIN: Duration = Duration::from_secs(1);
+
 /// What a caller may send to a port before it is connected.
 const MOST_EARLY_BYTES: usize = 64 << 10;
 
@@ -70,6 +75,10 @@ pub(crate) struct Keeper<'a> {
     /// The number that the next command will have.
     pub(crate) next_exec: u32,
     pub(super) seen_cpu_ms: u64,
+    /// When the index was last told how far the record had come, and how far that was.
+    pub(super) reached: (Instant, u64),
+    /// Ports that callers asked for a moment ago: when that was written down, and how often they did so since.
+    pub(super) asked_ports: BTreeMap<u16, (Instant, u64)>,
     /// It is over, and why.
     pub(crate) over: Option<Over>,
 }
@@ -105,6 +114,7 @@ pub(crate) struct Life {
     pub(crate) parts: Vec<super::snapshot::Part>,
     pub(crate) layer: Option<crate::files::layer::LayerMeta>,
     pub(crate) snapshots: std::path::PathBuf,
+    pub(crate) records: std::path::PathBuf,
 }
 
 /// Why a sandbox is over.
@@ -166,6 +176,8 @@ impl<'a> Keeper<'a> {
             next: 1,
             next_exec: 1,
             seen_cpu_ms: 0,
+            reached: (Instant::now(), 0),
+            asked_ports: BTreeMap::new(),
             over: None,
         }
     }
@@ -306,7 +318,8 @@ impl<'a> Keeper<'a> {
         let meter = if frozen { None } else { self.meter.next() };
         let (wall, doors) =
             if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
-        let alarms = [expires, commands, impatient, meter, wall, doors];
+        let reach = (self.log.head().lines > self.reached.1).then(|| self.reached.0 + REACH_EVERY);
+        let alarms = [expires, commands, impatient, meter, wall, doors, reach];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
@@ -423,6 +436,53 @@ impl<'a> Keeper<'a> {
                 let why = format!("its record can not be written: {}", crate::causes::chain(&error));
                 self.over.get_or_insert(Over { why, keeps_files: false, ending: lost() });
                 false
+            }
+        }
+    }
+
+    /// Writes down that what was about to be done was not done.
+    pub(crate) fn undone<T>(&mut self, of: &event::Event, done: Verdict<T>) -> Verdict<T> {
+        if let Err(failure) = &done {
+            self.record(&event::Event::ActFailed { of: of.name().to_owned(), why: failure.to_string() });
+        }
+        done
+    }
+
+    /// Tells the index how far the record has come, so that a cut of it shows even if it is never closed.
+    pub(crate) fn reach(&mut self) {
+        let lines = self.log.head().lines;
+        self.reached = (Instant::now(), lines);
+        // It promises more than there would be without: nothing depends on it.
+        let _ = self.log.reach(unix_millis());
+    }
+
+    /// The same once in a while, signed.
+    pub(super) fn reach_if_due(&mut self, now: Instant) {
+        if self.log.head().lines > self.reached.1 && now >= self.reached.0 + REACH_EVERY {
+            self.reach();
+            let records = &self.life.records;
+            let _ = fumehood_audit::sign(records, &fumehood_audit::key_path(records), unix_millis());
+        }
+    }
+
+    /// Writes down that a port is asked for; what repeats it within a moment is counted.
+    pub(crate) fn record_port(&mut self, port: u16) -> bool {
+        let now = Instant::now();
+        if let Some((written, more)) = self.asked_ports.get_mut(&port)
+            && now.saturating_duration_since(*written) < PORTS_WITHIN
+        {
+            *more = more.saturating_add(1);
+            return true;
+        }
+        let (_, more) = self.asked_ports.insert(port, (now, 0)).unwrap_or((now, 0));
+        self.record(&event::Event::PortAsked { port, count: more.saturating_add(1) })
+    }
+
+    /// Writes down what was counted and not written.
+    pub(crate) fn settle_ports(&mut self) {
+        for (port, (_, count)) in std::mem::take(&mut self.asked_ports) {
+            if count > 0 && !self.record(&event::Event::PortAsked { port, count }) {
+                return;
             }
         }
     }

@@ -128,7 +128,7 @@ struct Standing {
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
-        let network = egress::prepare(&mut self.request.run, &self.id)?;
+        let network = egress::prepare(&mut self.request.run, &self.id, None)?;
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
@@ -179,6 +179,7 @@ impl Birth<'_> {
             keeps_files: false,
             ending: keeper::lost(),
         });
+        keeper.settle_ports();
         // What is about to end is told first, and what has not ended by itself ends with it.
         keeper.record(&Event::Stopped { why: over.why, keeps_files: over.keeps_files });
         keeper.instance.kill();
@@ -411,6 +412,7 @@ impl Birth<'_> {
             parts: Vec::new(),
             layer: None,
             snapshots: self.state.snapshots(),
+            records: self.state.records(),
         }
     }
 

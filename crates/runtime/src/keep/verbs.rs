@@ -235,6 +235,9 @@ impl Keeper<'_> {
 
     fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
         self.is_at_work()?;
+        if !self.record_port(port) {
+            return Err(failures::unrecorded());
+        }
         let call = self.instance.dial(port).map_err(|error| {
             if error == fumehood_backend::ExecError::Exhausted {
                 return failures::busy();
@@ -258,17 +261,24 @@ impl Keeper<'_> {
                 "signals are 1 to 64",
             ));
         }
-        let command = self.commands.get_mut(&exec).filter(|command| command.ended.is_none());
-        let command = command.ok_or_else(|| failures::no_exec(exec))?;
-        if command.cause.is_none() {
+        if !self.commands.get(&exec).is_some_and(|command| command.ended.is_none()) {
+            return Err(failures::no_exec(exec));
+        }
+        let event = Event::ExecSignalled { exec, signal };
+        if !self.record(&event) {
+            return Err(failures::unrecorded());
+        }
+        if let Some(command) = self.commands.get_mut(&exec)
+            && command.cause.is_none()
+        {
             command.cause = Some(Cause::Signal(signal));
         }
-        let sent = self.instance.live().map(|live| live.signal(exec, i32::from(signal)));
-        match sent {
+        let sent = match self.instance.live().map(|live| live.signal(exec, i32::from(signal))) {
             Some(Ok(())) => Ok(Said::Done),
             Some(Err(error)) => Err(failures::of_exec(&error)),
             None => Err(failures::ending()),
-        }
+        };
+        self.undone(&event, sent)
     }
 
     fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> Verdict<Said> {
@@ -292,8 +302,10 @@ impl Keeper<'_> {
             return Err(failures::unrecorded());
         }
         let begun = Instant::now();
-        self.freeze("pause the sandbox")?;
+        let frozen = self.freeze("pause the sandbox");
+        self.undone(&Event::Paused {}, frozen)?;
         self.life.paused = true;
+        self.reach();
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let reclaimed_bytes = self.instance.live().map_or(0, Live::push_out);
         Ok(Said::Paused { frozen_us, reclaimed_bytes })
@@ -314,7 +326,8 @@ impl Keeper<'_> {
         if !self.record(&Event::Resumed {}) {
             return Err(failures::unrecorded());
         }
-        self.thaw("resume the sandbox")?;
+        let thawed = self.thaw("resume the sandbox");
+        self.undone(&Event::Resumed {}, thawed)?;
         self.life.paused = false;
         Ok(Said::Done)
     }
@@ -332,7 +345,8 @@ impl Keeper<'_> {
         self.publisher.hold(true);
         self.relays.clear();
         if self.life.frozen.is_none() {
-            self.freeze("stop the processes (the network is cut, and no new work is taken)")?;
+            let frozen = self.freeze("stop the processes (the network is cut, and no new work is taken)");
+            self.undone(&Event::Halted {}, frozen)?;
         }
         Ok(Said::Done)
     }
@@ -345,7 +359,8 @@ impl Keeper<'_> {
             return Err(failures::unrecorded());
         }
         if !self.life.paused && self.life.frozen.is_some() {
-            self.thaw("let the processes go on")?;
+            let thawed = self.thaw("let the processes go on");
+            self.undone(&Event::Released {}, thawed)?;
         }
         self.wall.hold(false);
         self.publisher.hold(false);
