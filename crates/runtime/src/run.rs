@@ -234,6 +234,7 @@ impl Attempt<'_> {
             scratch: self.state.scratch(),
             shared: self.state.shared(),
             sandboxes: self.state.sandboxes(),
+            snapshots: self.state.snapshots(),
         }
     }
 

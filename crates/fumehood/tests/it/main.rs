@@ -12,6 +12,8 @@ mod broken;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod deputy;
 #[cfg(test)]
 mod disk;

@@ -5,6 +5,7 @@ use super::files::{Caller, GuestFiles, busy};
 use super::keeper::{Keeper, Verdict};
 use super::snapshot::{Origin, Taking};
 use crate::run::unix_millis;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, FailureCode, Phase, Said};
 use fumehood_model::event::Event;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl Keeper<'_> {
             return Err(failures::ending());
         }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
-        let mut taking = Taking::begin(&self.life.snapshots, name)?;
+        let mut taking = Taking::begin(&self.life.snapshots, name, self.id)?;
         if !self.record(&Event::Snapshot { name: name.to_owned() }) {
             return Err(failures::unrecorded());
         }
@@ -57,7 +58,9 @@ impl Keeper<'_> {
         if !stood {
             self.freeze("stand still for a snapshot")?;
         }
+        fault::point(Point::SnapshotFrozen);
         let taken = taking.take(&self.life.parts, kernel);
+        fault::point(Point::SnapshotCopied);
         if !stood {
             self.thaw("go on after the snapshot")?;
         }
@@ -84,7 +87,9 @@ impl Keeper<'_> {
 fn settle(taking: Taking, frozen: Duration, caller: Caller) {
     let name = taking.name().to_owned();
     let frozen_us = u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX);
-    caller.tell(&match taking.finish() {
+    let finished = taking.finish();
+    fault::point(Point::SnapshotPublished);
+    caller.tell(&match finished {
         Ok(bytes) => Said::Snapshot { name, bytes, frozen_us },
         Err(failure) => Said::Failed(failure),
     });

@@ -481,6 +481,7 @@ impl<'a> Keeper<'a> {
             expires_ms: self.life.spec.expires_ms,
             last_active_ms: self.life.active_ms,
             running: u32::try_from(self.running()).unwrap_or(u32::MAX),
+            pooled: self.life.spec.pooled && !self.life.claimed,
             cpu_ms: cpu_ms.max(self.seen_cpu_ms),
             memory_bytes: meters.memory_bytes,
             memory_limit_bytes: self.life.memory_limit,

@@ -8,6 +8,7 @@ use crate::run::unix_millis;
 use crate::streams::Allowance;
 use fumehood_audit::os_text;
 use fumehood_backend::{GuestStdio, Live};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::frame::Kind;
 use fumehood_keep::wire::{Ask, Claim, Exec, FailureCode, MOST_PATH_BYTES, Phase, Said};
 use fumehood_model::event::Event;
@@ -153,9 +154,11 @@ impl Keeper<'_> {
         if !self.record(&started) {
             return Err(failures::unrecorded());
         }
+        fault::point(Point::ExecRecorded);
         let oom_kills = self.instance.meters().oom_kills;
         let began = self.instance.live().map(|live| live.exec(&request, stdio));
         let began = began.unwrap_or(Err(fumehood_backend::ExecError::Silent));
+        fault::point(Point::ExecBegun);
         let now = Instant::now();
         let limit = asked.timeout_ms.map(Duration::from_millis).or(self.life.timeout);
         let expected = self.next_exec;
@@ -282,8 +285,10 @@ impl Keeper<'_> {
         if !self.record(&Event::Paused {}) {
             return Err(failures::unrecorded());
         }
+        fault::point(Point::PauseRecorded);
         let begun = Instant::now();
         self.freeze("pause the sandbox")?;
+        fault::point(Point::PauseFrozen);
         self.life.paused = true;
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let reclaimed_bytes = self.instance.live().map_or(0, Live::push_out);
@@ -305,7 +310,9 @@ impl Keeper<'_> {
         if !self.record(&Event::Resumed {}) {
             return Err(failures::unrecorded());
         }
+        fault::point(Point::ResumeRecorded);
         self.thaw("resume the sandbox")?;
+        fault::point(Point::ResumeThawed);
         self.life.paused = false;
         Ok(Said::Done)
     }
@@ -388,6 +395,7 @@ impl Keeper<'_> {
         if !self.record(&claimed) {
             return Err(failures::unrecorded());
         }
+        fault::point(Point::ClaimRecorded);
         let Claim { actor, env, labels, expires_ms } = claim;
         for (name, value) in &env {
             self.life.base.env.retain(|(known, _)| known != name.as_str());
@@ -405,6 +413,7 @@ impl Keeper<'_> {
         if !self.record(&Event::Expires { until_ms: at_ms }) {
             return Err(failures::unrecorded());
         }
+        fault::point(Point::ExpireRecorded);
         self.life.spec.expires_ms = at_ms;
         self.write_description();
         Ok(Said::Done)

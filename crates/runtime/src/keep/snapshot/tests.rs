@@ -30,7 +30,7 @@ impl Lab {
     }
 
     fn take(&self, name: &str) -> Result<u64, Failure> {
-        let mut taking = Taking::begin(&self.at("snapshots"), name)?;
+        let mut taking = Taking::begin(&self.at("snapshots"), name, "1m8n")?;
         taking.take(&[(HOME, self.dir("old"))], (SOMEBODY, SOMEBODY))?;
         taking.describe(Origin { sandbox: "1m8n".to_owned(), ..Origin::default() }, None);
         taking.finish()
