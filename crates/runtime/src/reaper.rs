@@ -216,7 +216,9 @@ fn sweep(estate: &Estate<'_>) {
 /// Removes living sandboxes whose keeper and reaper both died, and that nobody wanted to keep.
 pub(crate) fn sweep_living(backend: &dyn Backend, records: &Path, (sandboxes, snapshots): (&Path, &Path)) {
     let record = |id: &TaskId| File::open(records.join(format!("{id}.jsonl")));
-    crate::keep::snapshot::sweep(snapshots, &|id| record(id).map_or(true, |record| record.try_lock().is_ok()));
+    crate::keep::snapshot::sweep(snapshots, &|id| {
+        record(id).map_or(true, |record| record.try_lock().is_ok())
+    });
     for folder in std::fs::read_dir(sandboxes).into_iter().flatten().flatten() {
         let name = folder.file_name();
         let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
