@@ -1,6 +1,9 @@
 //! The daemon as its callers feel it: over HTTP on loopback, with the release binary.
 
 mod http;
+mod soak;
+
+pub(crate) use soak::soak;
 
 use crate::bench::Scratch;
 use crate::measure::Times;
@@ -27,6 +30,7 @@ struct Daemon {
     binary: PathBuf,
     state: PathBuf,
     address: SocketAddr,
+    flags: Vec<String>,
     key: String,
     _folder: Scratch,
 }
@@ -211,30 +215,37 @@ impl Daemon {
         let state = folder.0.join("state");
         // The port is free at this moment; nobody else takes ports here while figures are taken.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let mut daemon = Self {
-            child: Command::new(binary)
-                .args(["serve", "--listen", &address.to_string()])
-                .args(flags)
-                .env("FUMEHOOD_STATE", &state)
-                .env("HOME", &folder.0)
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?,
+            child: Self::spawn(binary, &state, address, &flags)?,
             binary: binary.to_owned(),
             state,
             address,
+            flags,
             key: String::new(),
             _folder: folder,
         };
-        let until = Instant::now() + Duration::from_secs(10);
+        Self::listens(address)?;
+        daemon.key = run::output(&mut daemon.command(&["keys", "new", "bench"]))?.trim().to_owned();
+        Ok(daemon)
+    }
+
+    fn spawn(binary: &Path, state: &Path, address: SocketAddr, flags: &[String]) -> Result<Child> {
+        let mut command = Command::new(binary);
+        command.args(["serve", "--listen", &address.to_string()]).args(flags);
+        command.env("FUMEHOOD_STATE", state).env("HOME", state.parent().unwrap_or(state));
+        Ok(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    }
+
+    fn listens(address: SocketAddr) -> Done {
+        let until = Instant::now() + Duration::from_secs(30);
         while std::net::TcpStream::connect(address).is_err() {
             if Instant::now() > until {
                 return Err("the daemon does not listen".into());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        daemon.key = run::output(&mut daemon.command(&["keys", "new", "bench"]))?.trim().to_owned();
-        Ok(daemon)
+        Ok(())
     }
 
     fn command(&self, words: &[&str]) -> Command {

@@ -145,7 +145,7 @@ fn what_a_changed_megabyte_costs() {
         }
         let mut times: Vec<_> = (0..5)
             .map(|round| {
-                let mut taking = Taking::begin(&lab.at("snapshots"), &format!("s{round}", "1m8n")).unwrap();
+                let mut taking = Taking::begin(&lab.at("snapshots"), &format!("s{round}"), "1m8n").unwrap();
                 let begun = std::time::Instant::now();
                 let copied = taking.take(&[(HOME, lab.dir("old"))], (SOMEBODY, SOMEBODY)).unwrap();
                 assert!(copied == 0 || copied == (files * bytes) as u64);
