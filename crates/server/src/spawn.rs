@@ -78,7 +78,7 @@ fn start(config: &Config) -> Result<Child, ApiError> {
         .stderr(Stdio::inherit())
         .kill_on_drop(false)
         .spawn()
-        .map_err(|error| ApiError::plain(Code::Internal, "start a keeper", error.to_string()))
+        .map_err(|error| ApiError::of_host(Code::NotBorn, "start a keeper", &error))
 }
 
 async fn dialogue(child: &mut Child, spec: &Spec) -> Result<Born, ApiError> {

@@ -284,7 +284,7 @@ impl Daemon {
         self.child.kill()?;
         self.child.wait()?;
         self.child = Self::spawn(&self.binary, &self.state, self.address, &self.flags)?;
-        Self::listens(self.address)
+        self.listens()
     }
 
     /// Sandboxes that wait in a pool.

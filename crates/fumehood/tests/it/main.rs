@@ -50,6 +50,8 @@ mod residue;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
+mod starved;
+#[cfg(test)]
 mod subjects;
 #[cfg(test)]
 #[cfg(feature = "wasm")]

@@ -19,7 +19,7 @@ pub(crate) struct Daemon<'a> {
 // === impl Daemon ===
 
 impl<'a> Daemon<'a> {
-    fn start(lab: &'a Lab, flags: &[&str]) -> Self {
+    pub(crate) fn start(lab: &'a Lab, flags: &[&str]) -> Self {
         let key = key(lab, &["--scope", "admin"]);
         Self::again(lab, key, flags)
     }

@@ -32,7 +32,7 @@ impl Keeper<'_> {
         if let Some(event) = told(&ask)
             && !self.record(&event)
         {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
         let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
@@ -51,7 +51,7 @@ impl Keeper<'_> {
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
         let mut taking = Taking::begin(&self.life.snapshots, name, self.id)?;
         if !self.record(&Event::Snapshot { name: name.to_owned() }) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let stood = self.life.frozen.is_some();
         let begun = Instant::now();

@@ -98,7 +98,10 @@ pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
 fn failure(ending: &Ending) -> Failure {
     if let Ending::NotStarted { step, why, remedy } = ending {
         let (message, cause, remediation) = (step.clone(), why.clone(), remedy.clone());
-        return Failure { code: FailureCode::Internal, message, cause, remediation };
+        // An ending has words alone; these are of one table.
+        let is_full = remediation == fumehood_model::remedy::NO_SPACE;
+        let code = if is_full { FailureCode::NoSpace } else { FailureCode::Internal };
+        return Failure { code, message, cause, remediation };
     }
     let remedy = "`fumehood doctor` looks at what this host can hold";
     failures::new(FailureCode::Internal, ("make the sandbox", ending.cause().to_owned()), remedy)
@@ -201,7 +204,7 @@ impl Birth<'_> {
         drop(instance);
         let _ = self.backend.reap(&self.id);
         fault::point(Point::EndReaped);
-        let kept = over.keeps_files && folder::keep(&self.folder).is_ok();
+        let kept = over.keeps_files && keep(&self.folder).is_ok();
         // The layer's file system is held by the reaper to the last.
         drop(places);
         if !kept {
@@ -318,11 +321,7 @@ impl Birth<'_> {
 
     fn open_record(&self) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
-            not_started(
-                "write the record",
-                &chain(&error),
-                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
-            )
+            not_started("write the record", &chain(&error), error.remedy())
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;

@@ -193,7 +193,7 @@ pub(crate) fn restore(
         failures::new(
             FailureCode::Internal,
             (&format!("begin with the snapshot `{name}`"), error.to_string()),
-            "free space on the disk of the state folder",
+            fumehood_model::remedy::of_io(&error).unwrap_or("look at the host's disks and its log"),
         )
     };
     let all = DirHandle::open(snapshots).map_err(fault)?;
@@ -358,7 +358,10 @@ fn unkept(name: &str, error: &io::Error) -> Failure {
             "free space on the disk of the state folder, or remove snapshots with `fumehood snapshots rm`",
         ),
         io::ErrorKind::FileTooLarge => (FailureCode::TooLarge, "remove the deepest folders inside"),
-        _ => (FailureCode::Internal, "look at the host's disks and its log"),
+        _ => (
+            FailureCode::Internal,
+            fumehood_model::remedy::of_io(error).unwrap_or("look at the host's disks and its log"),
+        ),
     };
     failures::new(code, (&message, chain(error)), remedy)
 }

@@ -152,7 +152,7 @@ impl Keeper<'_> {
             )
         })?;
         if !self.record(&started) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         fault::point(Point::ExecRecorded);
         let oom_kills = self.instance.meters().oom_kills;
@@ -283,7 +283,7 @@ impl Keeper<'_> {
     fn pause(&mut self) -> Verdict<Said> {
         self.is_at_work()?;
         if !self.record(&Event::Paused {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         fault::point(Point::PauseRecorded);
         let begun = Instant::now();
@@ -308,7 +308,7 @@ impl Keeper<'_> {
             }
         }
         if !self.record(&Event::Resumed {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         fault::point(Point::ResumeRecorded);
         self.thaw("resume the sandbox")?;
@@ -323,7 +323,7 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Halted {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         self.life.halted = true;
         self.wall.hold(true);
@@ -340,7 +340,7 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Released {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         if !self.life.paused && self.life.frozen.is_some() {
             self.thaw("let the processes go on")?;
@@ -393,7 +393,7 @@ impl Keeper<'_> {
             labels: claim.labels.clone(),
         };
         if !self.record(&claimed) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         fault::point(Point::ClaimRecorded);
         let Claim { actor, env, labels, expires_ms } = claim;
@@ -411,7 +411,7 @@ impl Keeper<'_> {
 
     fn expire(&mut self, at_ms: Option<u64>) -> Verdict<Said> {
         if !self.record(&Event::Expires { until_ms: at_ms }) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         fault::point(Point::ExpireRecorded);
         self.life.spec.expires_ms = at_ms;
