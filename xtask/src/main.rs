@@ -1,4 +1,4 @@
-//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | conformance | size | full`.
+//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | soak | conformance | size | full`.
 //!
 //! It stands outside the product: nothing here is shipped, and nothing shipped depends on it.
 
@@ -42,6 +42,7 @@ Usage: cargo xtask COMMAND
                    workspace    start under a large copy-on-write workspace, beside an empty one
     egress [PART]  the egress wall: start, stream, requests, memory, decide
     microvm IMAGE [BINARY]  the same of machines with that root folder, which has `/bin/echo` and `/bin/sleep`
+  soak MINUTES [BINARY]  mixed load on the daemon, with processes of ours ended in the middle: nothing grows, nothing is left
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
   conformance   run the conformance list; write docs/parity.md and the matrix of docs/levels.md
@@ -77,6 +78,8 @@ fn main() -> ExitCode {
         ["bench", "microvm", image, binary] => microvm::judge(image.as_ref(), Some(binary.as_ref())),
         ["bench", parts @ ..] => run::parts(&BENCH, parts),
         ["size"] => size::check(),
+        ["soak", minutes] => serve::soak(minutes, None),
+        ["soak", minutes, binary] => serve::soak(minutes, Some(binary.as_ref())),
         ["conformance"] => conformance::write(),
         ["fuzz", seconds] => fuzz::smoke(seconds),
         ["full"] => full(),
@@ -97,5 +100,11 @@ fn full() -> run::Done {
     let mut tests = run::cargo(&["test", "--workspace", "--locked"]);
     tests.env("FUMEHOOD_TEST_FULL", "1");
     run::must(&mut tests)?;
-    run::together([conformance::write(), fuzz::smoke("60"), run::parts(&BENCH, &[]), egress::judge(&[])])
+    run::together([
+        conformance::write(),
+        fuzz::smoke("60"),
+        run::parts(&BENCH, &[]),
+        egress::judge(&[]),
+        serve::soak("30", None),
+    ])
 }

@@ -279,7 +279,7 @@ impl LaunchParts {
     /// Makes them. What takes long is begun beside us, and waited for by the launch.
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
-        let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
+        let identity = Identity::take(plan.envelope.privilege().uid).map_err(|error| no_identity(&error))?;
         let rooted = plan.shape.has_root();
         let sources =
             rooted.then(|| Sources::find(&plan.envelope, &plan.placement, &identity, plan.system()));

@@ -203,11 +203,7 @@ impl Attempt<'_> {
     /// Writes down what is about to happen. If it can not be written, nothing happens.
     fn open_record(&self) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
-            not_started(
-                "write the record",
-                &chain(&error),
-                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
-            )
+            not_started("write the record", &chain(&error), error.remedy())
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
@@ -277,6 +273,7 @@ impl Attempt<'_> {
             scratch: self.state.scratch(),
             shared: self.state.shared(),
             sandboxes: self.state.sandboxes(),
+            snapshots: self.state.snapshots(),
         }
     }
 
@@ -396,7 +393,12 @@ pub(crate) fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
 
 /// A step of our own that the kernel refused.
 pub(crate) fn broken(step: &str, error: &io::Error) -> Ending {
-    not_started(step, &error.to_string(), "`fumehood doctor` looks at what this host can hold")
+    let remedy = fumehood_model::remedy::of_io(error);
+    not_started(
+        step,
+        &error.to_string(),
+        remedy.unwrap_or("`fumehood doctor` looks at what this host can hold"),
+    )
 }
 
 /// Why a run has no place.
@@ -422,11 +424,11 @@ pub(crate) fn unplaced(error: &PlaceError) -> Ending {
 }
 
 /// An error of our own on the way, with its causes.
-fn failed(error: &dyn Error) -> Ending {
+fn failed(error: &(dyn Error + 'static)) -> Ending {
     let text = error.to_string();
     let why = error.source().map_or_else(|| text.clone(), chain);
-    let remedy = "check the path and its permissions; `fumehood doctor` looks at what this host can hold";
-    not_started(&text, &why, remedy)
+    let usual = "check the path and its permissions; `fumehood doctor` looks at what this host can hold";
+    not_started(&text, &why, fumehood_model::remedy::of(error).unwrap_or(usual))
 }
 
 /// A hit that is added after the command is over.

@@ -208,9 +208,13 @@ pub(super) fn start(spec: &Spec) -> Result<Born, Refusal> {
             "`fumehood doctor` looks at what this host can hold",
         )
     };
+    let refused = |error: std::io::Error| {
+        let remedy = fumehood_model::remedy::of_io(&error);
+        Refusal { remedy: remedy.map_or_else(|| failed(&error).remedy, str::to_owned), ..failed(&error) }
+    };
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg(KEEPER).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = keeper.spawn().map_err(|error| failed(&error))?;
+    let mut child = keeper.spawn().map_err(refused)?;
     let words = serde_json::to_vec(spec).map_err(|error| failed(&error))?;
     let mut stdin = child.stdin.take().ok_or_else(|| failed(&"it has no input"))?;
     stdin.write_all(&words).map_err(|error| failed(&error))?;

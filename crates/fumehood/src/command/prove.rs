@@ -151,8 +151,7 @@ fn page(file: &Path, text: &str) -> Result<(), Refusal> {
 }
 
 fn unwritten(error: &fumehood_audit::RecordError) -> Refusal {
-    let remedy = "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`";
-    Refusal::new("write the record", format!("the record can not be written: {error}"), remedy)
+    Refusal::new("write the record", format!("the record can not be written: {error}"), error.remedy())
 }
 
 fn millis() -> u64 {

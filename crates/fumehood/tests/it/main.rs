@@ -12,6 +12,8 @@ mod broken;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod deputy;
 #[cfg(test)]
 mod disk;
@@ -55,6 +57,8 @@ mod replay;
 mod residue;
 #[cfg(test)]
 mod serve;
+#[cfg(test)]
+mod starved;
 #[cfg(test)]
 mod subjects;
 #[cfg(test)]

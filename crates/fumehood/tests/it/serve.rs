@@ -4,16 +4,16 @@ use crate::lab::{Caller, DEADLINE, Lab, am_root, finish, poll};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A daemon on a lab's state folder.
 pub(crate) struct Daemon<'a> {
     lab: &'a Lab,
-    child: Child,
-    port: u16,
+    pub(crate) child: Child,
+    pub(crate) port: u16,
     /// With every scope, of the team `local`.
-    key: String,
+    pub(crate) key: String,
 }
 
 // === impl Daemon ===
@@ -25,8 +25,18 @@ impl<'a> Daemon<'a> {
     }
 
     fn again(lab: &'a Lab, key: String, flags: &[&str]) -> Self {
+        Self::of(lab, key, Self::command(lab, flags))
+    }
+
+    /// The command that starts a daemon.
+    pub(crate) fn command(lab: &Lab, flags: &[&str]) -> Command {
         let mut command = lab.fumehood();
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
+        command
+    }
+
+    /// Starts one, and waits until it listens.
+    pub(crate) fn of(lab: &'a Lab, key: String, mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());
         let mut lines = String::new();
@@ -44,7 +54,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Ends the daemon at once, as a crash does.
-    fn crash(mut self) -> (&'a Lab, String) {
+    pub(crate) fn crash(mut self) -> (&'a Lab, String) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let key = std::mem::take(&mut self.key);
@@ -64,7 +74,7 @@ impl<'a> Daemon<'a> {
         self.ask_as(&self.key, method, path, body)
     }
 
-    fn ask_as(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn ask_as(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let head = if key.is_empty() { String::new() } else { format!("X-API-KEY: {key}\r\n") };
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let (status, body) = raw(self.port, method, path, &head, body.as_bytes());
@@ -89,7 +99,7 @@ impl<'a> Daemon<'a> {
         if status == 404 { "gone".to_owned() } else { sandbox["state"].as_str().unwrap().to_owned() }
     }
 
-    fn list(&self) -> Vec<String> {
+    pub(crate) fn list(&self) -> Vec<String> {
         let (_, listed) = self.ask("GET", "/v1/sandboxes?limit=1000", &Value::Null);
         let id = |sandbox: &Value| sandbox["id"].as_str().unwrap().to_owned();
         listed["sandboxes"].as_array().unwrap().iter().map(id).collect()
@@ -109,7 +119,7 @@ impl Drop for Daemon<'_> {
     }
 }
 
-fn key(lab: &Lab, flags: &[&str]) -> String {
+pub(crate) fn key(lab: &Lab, flags: &[&str]) -> String {
     let name = format!("k{}", std::fs::read_dir(lab.path()).unwrap().count());
     lab.file(&name, "");
     let mut command = lab.fumehood();

@@ -94,10 +94,8 @@ pub(crate) fn bad(message: &str, cause: impl Into<String>, remedy: &str) -> Fail
     new(FailureCode::BadRequest, (message, cause.into()), remedy)
 }
 
-pub(crate) fn unrecorded() -> Failure {
-    new(
-        FailureCode::NoSpace,
-        ("write the record", "nothing happens that is not recorded first".to_owned()),
-        "free space on the disk of the state folder; this sandbox is ending",
-    )
+pub(crate) fn unrecorded((why, remedy): (String, &'static str)) -> Failure {
+    let is_full = remedy == fumehood_model::remedy::NO_SPACE;
+    let code = if is_full { FailureCode::NoSpace } else { FailureCode::Internal };
+    new(code, ("write the record", why), remedy)
 }

@@ -17,7 +17,7 @@ use super::relay::Relay;
 use crate::egress::{Publisher, Wall};
 use crate::meter::Meter;
 use crate::run::unix_millis;
-use fumehood_audit::TaskLog;
+use fumehood_audit::{RecordError, TaskLog};
 use fumehood_backend::{Instance, Live};
 use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Said, Spec, Status};
 use fumehood_model::ending::{Ending, signal_name};
@@ -47,6 +47,8 @@ const MOST_OPEN: usize = 256;
 const REACH_EVERY: Duration = Duration::from_secs(60);
 /// A port that is asked for again within this time is counted, not written down.
 const PORTS_WITHIN: Duration = Duration::from_secs(1);
+/// Endings of commands that wait for room in the record; there are never more commands.
+const MOST_UNWRITTEN: usize = 256;
 
 /// What a caller may send to a port before it is connected.
 const MOST_EARLY_BYTES: usize = 64 << 10;
@@ -79,6 +81,10 @@ pub(crate) struct Keeper<'a> {
     pub(super) reached: (Instant, u64),
     /// Ports that callers asked for a moment ago: when that was written down, and how often they did so since.
     pub(super) asked_ports: BTreeMap<u16, (Instant, u64)>,
+    /// What has happened and could not be written down yet, the oldest first.
+    unwritten: Vec<event::Event>,
+    /// Why the record could not be written when it was last tried, and what helps.
+    refused: Option<(String, &'static str)>,
     /// It is over, and why.
     pub(crate) over: Option<Over>,
 }
@@ -178,6 +184,8 @@ impl<'a> Keeper<'a> {
             seen_cpu_ms: 0,
             reached: (Instant::now(), 0),
             asked_ports: BTreeMap::new(),
+            unwritten: Vec::new(),
+            refused: None,
             over: None,
         }
     }
@@ -428,16 +436,35 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Writes an event down; a sandbox whose record can not be written ends.
+    /// Writes an event down. `false`: what it tells of must not be done. What has happened already is written down as
+    /// soon as that can be, before anything else. A sandbox whose record can not go on ends.
     pub(crate) fn record(&mut self, event: &event::Event) -> bool {
-        match self.log.append(unix_millis(), event) {
-            Ok(()) => true,
-            Err(error) => {
-                let why = format!("its record can not be written: {}", crate::causes::chain(&error));
-                self.over.get_or_insert(Over { why, keeps_files: false, ending: lost() });
-                false
-            }
+        let has_happened = matches!(event, event::Event::ExecEnded { .. });
+        let mut events = std::mem::take(&mut self.unwritten);
+        events.push(event.clone());
+        let Err(error) = self.log.append_all(unix_millis(), &events) else {
+            self.refused = None;
+            return true;
+        };
+        if !has_happened {
+            events.pop();
         }
+        self.unwritten = events;
+        let why = format!("its record can not be written: {}", crate::causes::chain(&error));
+        if !self.log.can_go_on()
+            || !matches!(error, RecordError::Write { .. })
+            || self.unwritten.len() > MOST_UNWRITTEN
+        {
+            self.over.get_or_insert(Over { why: why.clone(), keeps_files: false, ending: lost() });
+        }
+        self.refused = Some((why, error.remedy()));
+        false
+    }
+
+    /// Why something was not done that could not be written down first.
+    pub(crate) fn unrecorded(&self) -> Failure {
+        let nothing = ("nothing happens that is not recorded first".to_owned(), "try again");
+        failures::unrecorded(self.refused.clone().unwrap_or(nothing))
     }
 
     /// Writes down that what was about to be done was not done.
@@ -545,6 +572,7 @@ impl<'a> Keeper<'a> {
             expires_ms: self.life.spec.expires_ms,
             last_active_ms: self.life.active_ms,
             running: u32::try_from(self.running()).unwrap_or(u32::MAX),
+            pooled: self.life.spec.pooled && !self.life.claimed,
             cpu_ms: cpu_ms.max(self.seen_cpu_ms),
             memory_bytes: meters.memory_bytes,
             memory_limit_bytes: self.life.memory_limit,

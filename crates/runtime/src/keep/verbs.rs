@@ -8,6 +8,7 @@ use crate::run::unix_millis;
 use crate::streams::Allowance;
 use fumehood_audit::os_text;
 use fumehood_backend::{GuestStdio, Live};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::frame::Kind;
 use fumehood_keep::wire::{Ask, Claim, Exec, FailureCode, MOST_PATH_BYTES, Phase, Said};
 use fumehood_model::event::Event;
@@ -156,11 +157,13 @@ impl Keeper<'_> {
             )
         })?;
         if !self.record(&started) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ExecRecorded);
         let oom_kills = self.instance.meters().oom_kills;
         let began = self.instance.live().map(|live| live.exec(&request, stdio));
         let began = began.unwrap_or(Err(fumehood_backend::ExecError::Silent));
+        fault::point(Point::ExecBegun);
         let now = Instant::now();
         let limit = asked.timeout_ms.map(Duration::from_millis).or(self.life.timeout);
         let expected = self.next_exec;
@@ -236,7 +239,7 @@ impl Keeper<'_> {
     fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
         self.is_at_work()?;
         if !self.record_port(port) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let call = self.instance.dial(port).map_err(|error| {
             if error == fumehood_backend::ExecError::Exhausted {
@@ -266,7 +269,7 @@ impl Keeper<'_> {
         }
         let event = Event::ExecSignalled { exec, signal };
         if !self.record(&event) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         if let Some(command) = self.commands.get_mut(&exec)
             && command.cause.is_none()
@@ -299,11 +302,13 @@ impl Keeper<'_> {
     fn pause(&mut self) -> Verdict<Said> {
         self.is_at_work()?;
         if !self.record(&Event::Paused {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::PauseRecorded);
         let begun = Instant::now();
         let frozen = self.freeze("pause the sandbox");
         self.undone(&Event::Paused {}, frozen)?;
+        fault::point(Point::PauseFrozen);
         self.life.paused = true;
         self.reach();
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -324,10 +329,11 @@ impl Keeper<'_> {
             }
         }
         if !self.record(&Event::Resumed {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let thawed = self.thaw("resume the sandbox");
         self.undone(&Event::Resumed {}, thawed)?;
+        fault::point(Point::PauseFrozen);
         self.life.paused = false;
         Ok(Said::Done)
     }
@@ -338,7 +344,7 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Halted {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         self.life.halted = true;
         self.wall.hold(true);
@@ -356,7 +362,7 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Released {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         if !self.life.paused && self.life.frozen.is_some() {
             let thawed = self.thaw("let the processes go on");
@@ -416,8 +422,9 @@ impl Keeper<'_> {
             labels: claim.labels.clone(),
         };
         if !self.record(&claimed) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ClaimRecorded);
         let Claim { actor, env, labels, expires_ms } = claim;
         for (name, value) in &env {
             self.life.base.env.retain(|(known, _)| known != name.as_str());
@@ -433,8 +440,9 @@ impl Keeper<'_> {
 
     fn expire(&mut self, at_ms: Option<u64>) -> Verdict<Said> {
         if !self.record(&Event::Expires { until_ms: at_ms }) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ExpireRecorded);
         self.life.spec.expires_ms = at_ms;
         self.write_description();
         Ok(Said::Done)
