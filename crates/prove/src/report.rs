@@ -17,6 +17,9 @@ pub struct Row {
     pub verdict: Verdict,
     /// What the same attack did with the wall open; empty where it was not asked.
     pub control: String,
+    /// What the level's own kernel answered by itself, and why that is no way out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<String>,
     pub ms: u64,
 }
 

@@ -47,6 +47,9 @@ fn line(page: &mut String, row: &Row) {
     if row.verdict != Verdict::Held {
         let _ = writeln!(page, "        {}", row.verdict.reason());
     }
+    for apart in &row.apart {
+        let _ = writeln!(page, "        apart from {apart}");
+    }
 }
 
 fn seconds(ms: u64) -> f64 {
