@@ -54,6 +54,8 @@ pub(crate) struct Bench {
     pub(crate) binary: PathBuf,
     pub(crate) level: Level,
     pub(crate) root: bool,
+    /// Where the attack goes that is judged.
+    pub(crate) attacked: Side,
     image: Option<String>,
     accept_tcg: bool,
     /// The caller's own state folder.
@@ -76,6 +78,8 @@ pub(crate) struct Job {
     pub(crate) env: Vec<(String, String)>,
     /// Words in place of the attacker's, after its name, behind the wall.
     pub(crate) words: Option<Vec<String>>,
+    /// Another command of the binary's, with its words, in place of `run`.
+    pub(crate) instead: Option<Vec<String>>,
 }
 
 /// What came out.
@@ -162,6 +166,7 @@ impl Bench {
             binary: options.binary.clone(),
             level,
             root,
+            attacked: if options.open { Side::Open } else { Side::Walled },
             image: options.image.clone(),
             accept_tcg: options.accept_tcg,
             kept: options.state.clone(),
@@ -269,7 +274,12 @@ impl Bench {
     }
 
     fn walled_words(&self, job: &Job, nonce: &str) -> Vec<String> {
-        let mut argv = vec![self.binary.display().to_string(), "run".to_owned(), "--json".to_owned()];
+        let mut argv = vec![self.binary.display().to_string()];
+        if let Some(words) = &job.instead {
+            argv.extend(words.iter().cloned());
+            return argv;
+        }
+        argv.extend(["run".to_owned(), "--json".to_owned()]);
         argv.extend(["--level".to_owned(), self.level.to_string()]);
         let program = if self.level == Level::Wasm {
             self.folder.module().display().to_string()

@@ -36,6 +36,8 @@ pub struct Options {
     pub image: Option<String>,
     /// Whether a machine may be emulated by software.
     pub accept_tcg: bool,
+    /// Whether each attack goes where its wall is open, so that each probe must turn red.
+    pub open: bool,
 }
 
 /// How many probes there are.
@@ -80,6 +82,7 @@ pub fn prove(options: &Options) -> Result<Report, ProveError> {
         policy_sha256: policy(&bench).unwrap_or_default(),
         enforcement: first.report.get("enforcement").cloned().unwrap_or_default(),
         quick: options.quick,
+        open: options.open,
         left_out: all.len().saturating_sub(rows.len()),
         took_ms: millis(started.elapsed()),
         counts: Counts::of(&rows),
@@ -158,7 +161,7 @@ fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
     };
     let (walled, open) = std::thread::scope(|scope| {
         let open = scope.spawn(|| run(Side::Open));
-        let walled = run(Side::Walled);
+        let walled = run(bench.attacked);
         (walled, open.join().unwrap_or_else(|_| Err(io::Error::other("the control's thread ended"))))
     });
     let share = started.elapsed() / u32::try_from(asked.len()).unwrap_or(1);
@@ -166,10 +169,11 @@ fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
         let finding = |side: Side, came: &io::Result<Came>| match came {
             Ok(came) => {
                 let mut step = came.told.step(probe.id);
-                if side == Side::Walled {
+                if side == Side::Walled && bench.attacked == Side::Walled {
                     step = catalogue::apart(bench.level, probe.id, &step).0;
                 }
-                let found = find(&step, bench.scene(side));
+                let scene = bench.scene(if side == Side::Walled { bench.attacked } else { side });
+                let found = find(&step, scene);
                 let cut = found == Finding::Quiet && !came.told.ended;
                 if cut { Finding::Unclear(came.outcome()) } else { found }
             }
@@ -245,7 +249,7 @@ fn alone(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
                     let side = |side: Side| {
                         act(bench, side).unwrap_or_else(|error| Finding::Unclear(error.to_string()))
                     };
-                    let (behind, beside) = (side(Side::Walled), side(Side::Open));
+                    let (behind, beside) = (side(bench.attacked), side(Side::Open));
                     let verdict = judge(&behind, &beside);
                     keep(&rows, row(probe, verdict, shown(bench, &beside), started.elapsed()));
                 }

@@ -43,6 +43,9 @@ struct Args {
     /// At the level `microvm`: accept that the processor is emulated by software
     #[arg(long)]
     accept_tcg: bool,
+    /// Test the probes: open every wall, attack there, and expect each probe to turn red
+    #[arg(long, conflicts_with = "html")]
+    open_walls: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -99,7 +102,8 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
     let version = env!("CARGO_PKG_VERSION");
     let (image, accept_tcg, state) =
         (rooted(args.image.as_deref()), args.accept_tcg, state.root().to_owned());
-    let options = Options { binary, level, wall, quick, version, state, image, accept_tcg };
+    let open = args.open_walls;
+    let options = Options { binary, level, wall, quick, version, state, image, accept_tcg, open };
     let tested = fumehood_prove::prove(&options);
     let (text, ended) = match &tested {
         Ok(report) => {
@@ -138,7 +142,10 @@ fn wall_parser() -> impl TypedValueParser<Value = Wall> {
 }
 
 fn open(state: &State, task: &TaskId, args: &Args) -> Result<TaskLog, Refusal> {
-    let walls = args.wall.map_or("all", Wall::name).to_owned();
+    let mut walls = args.wall.map_or("all", Wall::name).to_owned();
+    if args.open_walls {
+        walls.push_str(", opened");
+    }
     let started = Event::ProveStarted { level: args.level.to_string(), walls, quick: args.quick };
     let log = TaskLog::open(&state.records(), task, millis());
     log.and_then(|mut log| log.append(millis(), &started).map(|()| log)).map_err(|error| unwritten(&error))

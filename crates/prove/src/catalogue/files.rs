@@ -46,6 +46,7 @@ pub(super) fn probes() -> Vec<Probe> {
         alone(("F13", F, "have links collected that lead to the host"), EVERY, collected_links),
         alone(("F14", F, "exchange a folder and a link while files are collected"), ALL, race),
         alone(("F15", F, "give a host file a second name"), ALL, second_name).unless(no_views),
+        alone(("F21", F, "have more collected than it may hold: sparse, deep, looped"), ALL, odd_files),
         alone(("F22", F, "have set-id bits collected"), ALL, collected_modes),
         alone(("F24", F, "have `/`, `/proc` or the state folder shown"), EVERY, dangerous_views)
             .unless(no_views),
@@ -223,6 +224,37 @@ fn collected_modes(bench: &Bench, side: Side) -> io::Result<Finding> {
         }
     }
     Ok(came.told.step("F22").whole())
+}
+
+/// What says that it is a tebibyte is collected by what there is of it, and within the time.
+fn odd_files(bench: &Bench, side: Side) -> io::Result<Finding> {
+    const MOST_BYTES: u64 = 64 << 20;
+    let collected = bench.fresh("collected")?;
+    let out = collected.display().to_string();
+    let started = std::time::Instant::now();
+    let came = if side == Side::Open {
+        bench.run(side, &Job::step(&["F21", "odd-files", &out]))?
+    } else {
+        let flags = ["--out", &out, "--disk", "32MiB", "--timeout", "20s"];
+        bench.run(side, &Job::step(&["F21", "odd-files", "/out"]).flags(flags))?
+    };
+    let bytes = said_bytes(&collected);
+    if bytes > MOST_BYTES {
+        return Ok(Finding::Through(format!("files that say {bytes} bytes were collected")));
+    }
+    let took = started.elapsed();
+    Ok(Finding::through_if(took.as_secs() > 45, format!("it took {took:?}"))
+        .or(|| came.told.step("F21").whole()))
+}
+
+/// What the files beneath a folder say of their length.
+fn said_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let each = entries.filter_map(|entry| {
+        let found = std::fs::symlink_metadata(entry.path()).ok()?;
+        Some(if found.is_dir() { said_bytes(&entry.path()) } else { found.len() })
+    });
+    each.fold(0, u64::saturating_add)
 }
 
 /// What must never be shown is refused, by every spelling; the control is a folder that may be shown.

@@ -1,9 +1,11 @@
 //! Every probe, wall by wall.
 
 mod apart;
+mod archives;
 mod cleanup;
 mod credentials;
 mod files;
+mod gate;
 mod kernel;
 mod network;
 mod processes;
@@ -27,8 +29,8 @@ const MODULE: &[Level] = &[Level::Wasm];
 
 /// Left out where time counts: what takes seconds, and what is near to another that stays.
 const SLOW: &[&str] = &[
-    "C03", "E02", "E03", "E08", "E15", "E16", "E18", "E21", "E23", "E24", "E26", "E30", "E34", "E42", "E51",
-    "E52", "F14", "F15", "F22", "F32", "R03", "R04", "R05", "U02", "U05", "U07",
+    "C03", "E02", "E03", "E08", "E15", "E16", "E18", "E21", "E23", "E24", "E26", "E30", "E34", "E41", "E42",
+    "E51", "E52", "F14", "F15", "F18", "F21", "F22", "F32", "R03", "R04", "R05", "S14", "U02", "U05", "U07",
 ];
 
 pub(crate) use apart::{Apart, apart};
@@ -39,7 +41,9 @@ pub(crate) fn all() -> Vec<Probe> {
         kernel::probes(),
         processes::probes(),
         files::probes(),
+        archives::probes(),
         network::probes(),
+        gate::probes(),
         credentials::probes(),
         resources::probes(),
         cleanup::probes(),
@@ -87,7 +91,7 @@ pub(crate) fn not_for(probe: &Probe, level: Level) -> Option<String> {
     let why = match (level, probe.wall) {
         _ if probe.levels.contains(&level) => return None,
         (Level::Wasm, Wall::Network) => "a module has no sockets, and rules are refused at this level",
-        (Level::Wasm, Wall::Credentials) if matches!(probe.id, "S05" | "S13") => {
+        (Level::Wasm, Wall::Credentials) if matches!(probe.id, "S05" | "S13" | "S14") => {
             "a secret is bound to a host, and a module reaches none"
         }
         (Level::Wasm, _) => {
