@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Longer than any probe should need. Past it a side can not be told.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// The same where a machine may have to boot first, which others wait for.
+const MACHINE_DEADLINE: Duration = Duration::from_secs(400);
 /// What is kept of one stream.
 const MOST_BYTES: u64 = 64 << 20;
 /// Variables of ours that say where the caller's own services are.
@@ -96,7 +98,8 @@ pub(crate) struct Came {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) child: Child,
-    pub(crate) nonce: String,
+    nonce: String,
+    limit: Duration,
 }
 
 // === impl ProveError ===
@@ -241,7 +244,13 @@ impl Bench {
         let nonce = canary()?;
         let mut command = self.command(side, job, &nonce)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(Running { child: command.spawn()?, nonce })
+        Ok(self.running(command.spawn()?, nonce))
+    }
+
+    /// One that was started otherwise.
+    pub(crate) fn running(&self, child: Child, nonce: String) -> Running {
+        let limit = if self.level == Level::Microvm { MACHINE_DEADLINE } else { DEADLINE };
+        Running { child, nonce, limit }
     }
 
     /// The command of a job.
@@ -346,20 +355,18 @@ pub(crate) fn joined(steps: impl Iterator<Item = Vec<String>>) -> Vec<String> {
 // === impl Running ===
 
 impl Running {
-    /// A child that was started otherwise.
-    pub(crate) fn of(child: Child, nonce: String) -> Self {
-        Self { child, nonce }
-    }
-
     /// Waits for the end, no longer than the deadline.
     pub(crate) fn finish(mut self) -> io::Result<Came> {
         let stdout = drain(self.child.stdout.take());
         let stderr = drain(self.child.stderr.take());
-        let status = wait(&mut self.child, DEADLINE)?;
+        let status = wait(&mut self.child, self.limit)?;
         let Some(status) = status else {
             self.child.kill()?;
             self.child.wait()?;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {DEADLINE:?}")));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("still running after {:?}", self.limit),
+            ));
         };
         let joined = |thread: std::thread::JoinHandle<Vec<u8>>| thread.join().unwrap_or_default();
         let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));

@@ -110,7 +110,9 @@ fn first(bench: &Bench) -> Result<Came, ProveError> {
 }
 
 fn not_here(bench: &Bench, probe: &Probe) -> Option<Row> {
-    let why = catalogue::not_for(probe, bench.level).or_else(|| (probe.obstacle)(bench))?;
+    let why = catalogue::not_for(probe, bench.level)
+        .or_else(|| catalogue::no_gateway(probe, bench))
+        .or_else(|| (probe.obstacle)(bench))?;
     Some(row(probe, Verdict::NotApplicable(why), String::new(), Duration::ZERO))
 }
 

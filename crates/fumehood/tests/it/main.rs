@@ -50,5 +50,7 @@ mod serve;
 #[cfg(test)]
 mod subjects;
 #[cfg(test)]
+mod templates;
+#[cfg(test)]
 #[cfg(feature = "wasm")]
 mod wasm;

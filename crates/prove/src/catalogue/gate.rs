@@ -2,7 +2,7 @@
 
 use super::network::{get, run, step, through, whole};
 use super::{ALL, alone};
-use crate::bench::{Bench, Job, Running, poll, survivors};
+use crate::bench::{Bench, Job, poll, survivors};
 use crate::canary::{canary, contains};
 use crate::finding::Finding;
 use crate::probe::{Probe, Side, Wall};
@@ -78,13 +78,13 @@ fn without_its_gate(bench: &Bench, side: Side) -> io::Result<Finding> {
             Some(gate) => end(gate)?,
             None => {
                 drop(child.stdin.take());
-                Running::of(child, nonce).finish()?;
+                bench.running(child, nonce).finish()?;
                 return Ok(Finding::Unclear("there is no gate to kill".to_owned()));
             }
         }
     }
     drop(child.stdin.take());
-    let came = Running::of(child, nonce).finish()?;
+    let came = bench.running(child, nonce).finish()?;
     if !arrived {
         return Ok(Finding::Unclear(format!("nothing arrived before: {}", came.outcome())));
     }

@@ -288,7 +288,7 @@ fn level_is_real(bench: &Bench, side: Side) -> io::Result<Finding> {
     }
     let outside = seen.map(|pid| from_outside(bench.level, pid));
     drop(child.stdin.take());
-    let came = crate::bench::Running::of(child, nonce).finish()?;
+    let came = bench.running(child, nonce).finish()?;
     if own {
         return Ok(outside.unwrap_or_else(|| Finding::Unclear("the host did not see the process".to_owned())));
     }
