@@ -22,6 +22,8 @@ use std::process::{Command, ExitCode, Stdio};
 const BUILD: &str = "build the template";
 /// A step, and the check.
 const MOST_TIME: &str = "30m";
+/// Between a template's name and the process that builds it.
+const MAKING: &str = ":in-the-making-";
 /// The first line of a file that the daemon reads, and that we may change.
 const OURS: &str = "# Written by `fumehood template build`.";
 
@@ -144,6 +146,7 @@ fn build(
         template.name = name;
     }
     let state = tasks::state()?.root().to_owned();
+    forget_ended(&images::at(&state))?;
     let work = Work { template: &template, store: images::at(&state), state, level, told: !quiet && !json };
     let (image, left_out) = work.all()?;
     work.tell_daemon()?;
@@ -212,7 +215,7 @@ impl Work<'_> {
 
     /// The name of one that is not whole yet.
     fn draft(&self) -> Result<Reference, Refusal> {
-        images::reference(&format!("localhost/{}:in-the-making-{}", self.template.name, std::process::id()))
+        images::reference(&format!("localhost/{}{MAKING}{}", self.template.name, std::process::id()))
     }
 
     /// Takes the name away again; a step may have failed before there was one.
@@ -293,6 +296,20 @@ impl Work<'_> {
             screen::note(line);
         }
     }
+}
+
+/// Takes away the names that builders left who were killed.
+fn forget_ended(store: &Store) -> Result<(), Failure> {
+    let left = |name: &str| {
+        let pid = name.strip_prefix("localhost/")?.split_once(MAKING)?.1;
+        (!Path::new("/proc").join(pid).exists()).then(|| name.to_owned())
+    };
+    for name in store.list()?.iter().filter_map(|listed| left(listed.name.as_deref()?)) {
+        let reference = images::reference(&name)?;
+        // Another builder may take the same one away.
+        drop(store.lock(&mut || {}).and_then(|mut making| making.remove(&reference)));
+    }
+    Ok(())
 }
 
 /// Why a step or the check did not end well, with the last of what it said.
