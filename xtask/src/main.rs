@@ -1,4 +1,4 @@
-//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | soak | conformance | size | full`.
+//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | soak | conformance | prove | size | full`.
 //!
 //! It stands outside the product: nothing here is shipped, and nothing shipped depends on it.
 
@@ -17,6 +17,7 @@ mod measure;
 mod memory;
 mod metadata;
 mod microvm;
+mod prove;
 mod run;
 mod serve;
 mod size;
@@ -46,6 +47,8 @@ Usage: cargo xtask COMMAND
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
   conformance   run the conformance list; write docs/parity.md and the matrix of docs/levels.md
+  prove [IMAGE] run the self-test at every level; write docs/proof.md and the counts of docs/prove.md. Machines stand on the
+                folder IMAGE, or on the one that the tests of that level made
   full          everything above, with 60 s a fuzz target, and the full profile of the tests
 ";
 
@@ -81,6 +84,8 @@ fn main() -> ExitCode {
         ["soak", minutes] => serve::soak(minutes, None),
         ["soak", minutes, binary] => serve::soak(minutes, Some(binary.as_ref())),
         ["conformance"] => conformance::write(),
+        ["prove"] => prove::write(prove::tested_root().as_deref()),
+        ["prove", image] => prove::write(Some(image)),
         ["fuzz", seconds] => fuzz::smoke(seconds),
         ["full"] => full(),
         _ => Err(USAGE.into()),

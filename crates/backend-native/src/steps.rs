@@ -198,6 +198,9 @@ fn remedy(step: &str, error: &io::Error) -> String {
         ("make the gateway's network" | "listen in the gateway" | "join the sandbox to its gateway", _) => {
             "the kernel needs IPv6, packet sockets and veth (`CONFIG_IPV6`, `CONFIG_PACKET`, `CONFIG_VETH`), and `/proc/sys/net` writable; without rules none of it is needed"
         }
+        (step, io::ErrorKind::StorageFull) if step.contains("namespace") => {
+            "the kernel allows no more namespaces: raise its limits in `/proc/sys/user`, as in `sysctl -w user.max_user_namespaces=15000`"
+        }
         _ => fumehood_model::remedy::of_io(error)
             .unwrap_or("`fumehood doctor` looks at what this host can hold"),
     };

@@ -31,6 +31,7 @@ mod schema;
 mod serve;
 mod snapshot;
 mod stop;
+mod template;
 mod trust;
 
 pub(crate) use image::Failure;
@@ -71,6 +72,7 @@ const COMMANDS: &[Command] = &[
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
     ("image", "Pull, list and remove images for `run --image`", image::main),
+    ("template", "Build small roots for one purpose, for `--template`", template::main),
     ("serve", "Serve sandboxes over HTTP, to many at once", serve::main),
     ("keys", "Make, list and remove keys of the daemon", keys::main),
     ("halt", "Cut off and freeze sandboxes at once", halt::main),

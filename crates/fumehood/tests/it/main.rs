@@ -62,5 +62,7 @@ mod starved;
 #[cfg(test)]
 mod subjects;
 #[cfg(test)]
+mod templates;
+#[cfg(test)]
 #[cfg(feature = "wasm")]
 mod wasm;

@@ -1,6 +1,6 @@
 //! The daemon, from outside: what it serves, whom it lets in, and what a kill of it leaves.
 
-use crate::lab::{Caller, DEADLINE, Lab, am_root, finish, poll};
+use crate::lab::{self, Caller, DEADLINE, Lab, am_root, finish, poll};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -474,4 +474,21 @@ fn the_kill_switch_holds_over_a_restart_until_it_is_released() {
     let destroyed = switch(&["--all", "--destroy"]);
     assert_eq!(destroyed.code(), 0, "{}", destroyed.told());
     assert_eq!(daemon.state(&id), "gone");
+}
+
+/// What was built by its name is what a caller gets by it.
+#[test]
+fn a_template_that_was_built_is_offered() {
+    let lab = Lab::new(caller());
+    let mut command = lab.fumehood();
+    command.args(["template", "build", "--quiet", "shell"]);
+    let ran = lab::finish_within(command, b"", Duration::from_secs(200));
+    assert_eq!(ran.code(), 0, "{}", ran.told());
+    let daemon = Daemon::start(&lab, &[]);
+    let id = daemon.create(&json!({ "template": "shell" }));
+    let told = daemon.shell(&id, "test -e /usr/bin/sort && ! test -e /usr/bin/python3 && echo small");
+    assert_eq!(told["stdout"]["text"], "small\n", "{told}");
+    let (status, told) = daemon.ask("POST", "/v1/sandboxes", &json!({ "template": "none" }));
+    assert_eq!(status, 404, "{told}");
+    assert!(told["remediation"].as_str().unwrap().contains("shell"), "{told}");
 }

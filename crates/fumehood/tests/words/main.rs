@@ -64,7 +64,7 @@ fn help_of_every_command() {
     let host = Host::new();
     let mut all = host.told(&["--help"]);
     for name in [
-        "run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "prove",
+        "run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "prove", "template",
         "schema",
     ] {
         all += &host.told(&[name, "--help"]);
