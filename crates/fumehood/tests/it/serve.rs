@@ -465,3 +465,34 @@ fn the_kill_switch_holds_over_a_restart_until_it_is_released() {
     assert_eq!(destroyed.code(), 0, "{}", destroyed.told());
     assert_eq!(daemon.state(&id), "gone");
 }
+
+#[test]
+fn a_body_that_nobody_wanted_leaves_its_connection_open() {
+    let lab = Lab::new(caller());
+    let daemon = Daemon::start(&lab, &[]);
+    let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    // In chunks, which do not say how long it is; refused before it is read, once by every door.
+    for path in ["/v1/none", "/v1/sandboxes", "/v2/sandboxes", "/process.Process/Start"] {
+        let id = if path.starts_with("/process") { "E2b-Sandbox-Id: none\r\n" } else { "" };
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{id}Transfer-Encoding: chunked\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        stream.write_all(b"2\r\n{}\r\n").unwrap();
+        stream.write_all(b"0\r\n\r\n").unwrap();
+        let mut answer = BufReader::new(&stream);
+        let (mut line, mut length) = (String::new(), 0);
+        while !line.ends_with("\r\n\r\n") {
+            assert!(answer.read_line(&mut line).unwrap() > 0, "{path}: the connection ended: {line}");
+        }
+        for field in line.lines() {
+            if let Some((_, value)) = field.split_once("content-length: ") {
+                length = value.parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        answer.read_exact(&mut body).unwrap();
+        assert!(line.starts_with("HTTP/1.1 4") || line.starts_with("HTTP/1.1 502"), "{path}: {line}");
+    }
+}
