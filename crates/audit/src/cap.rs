@@ -88,6 +88,11 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
             event = Cow::Owned(shorter(event.as_ref().clone()));
         }
+        Event::NetworkChanged { actor, network } => {
+            if too_long(actor) || too_big(network) {
+                event = Cow::Owned(Event::NetworkChanged { actor: short(actor), network: small(network) });
+            }
+        }
         Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
@@ -137,6 +142,7 @@ fn clipped(mut event: Event) -> Event {
         | Event::Released {}
         | Event::Snapshot { .. }
         | Event::Expires { .. }
+        | Event::NetworkChanged { .. }
         | Event::FetchStarted(_)
         | Event::EgressAllowed(_)
         | Event::EgressDenied(_)
@@ -185,6 +191,7 @@ fn shorter(mut event: Event) -> Event {
         | Event::FileAsked { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
+        | Event::NetworkChanged { .. }
         | Event::Stopped { .. }
         | Event::FetchStarted(_)
         | Event::ProveStarted { .. }

@@ -86,6 +86,7 @@ impl Watch {
             | Event::FileAsked { .. }
             | Event::Snapshot { .. }
             | Event::Expires { .. }
+            | Event::NetworkChanged { .. }
             | Event::Stopped { .. }
             | Event::FetchStarted(_)
             | Event::ProveStarted { .. }

@@ -8,4 +8,5 @@
 
 pub mod client;
 pub mod frame;
+pub mod literals;
 pub mod wire;

@@ -74,7 +74,7 @@ pub fn run(
     tell: &mut dyn FnMut(&Event),
 ) -> RunReport {
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
-    let network = egress::prepare(&mut request, &id);
+    let network = egress::prepare(&mut request, &id, None);
     let (enforcement, exec) = (Enforcement::default(), request.exec.clone());
     let mut attempt = Attempt { backend, state, request: &request, id, enforcement, exec };
     let finished =

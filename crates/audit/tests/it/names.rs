@@ -78,6 +78,7 @@ pub(crate) fn all() -> Vec<Event> {
         Event::FileAsked { verb: "move".into(), path: "/a".into(), to: Some("/b".into()) },
         Event::Snapshot { name: "before".into() },
         Event::Expires { until_ms: Some(1) },
+        Event::NetworkChanged { actor: "key:ann".into(), network: serde_json::json!({ "net": "none" }) },
         Event::Stopped { why: "asked".into(), keeps_files: false },
         ended(),
         Event::Closed {},

@@ -7,8 +7,10 @@ use crate::run::{RunRequest, unix_millis};
 use fumehood_backend::MadeFile;
 use fumehood_egress::Config;
 use fumehood_egress::tls::{Ca, Servers, trust};
+use fumehood_keep::literals::Literals;
 use fumehood_model::egress::Rule;
 use fumehood_model::ending::Ending;
+use fumehood_model::envelope::SecretSource;
 use fumehood_model::id::TaskId;
 use fumehood_sys::dirfd::DirHandle;
 use std::ffi::OsString;
@@ -44,17 +46,27 @@ impl Prepared {
     }
 }
 
-/// Prepares the network of a run, if it has one, and adds to the command's variables what belongs to it.
-pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Prepared>, Ending> {
+/// Prepares the network of a run, if it has one, and adds to the command's variables what belongs to it. Where a
+/// sandbox lives on its rules may change, so that TLS can be opened in any case.
+pub(crate) fn prepare(
+    request: &mut RunRequest,
+    id: &TaskId,
+    living: Option<&Literals>,
+) -> Result<Option<Prepared>, Ending> {
     let Some(egress) = request.envelope.network().egress.clone() else { return Ok(None) };
-    let vault = secrets::read_all(request.envelope.secrets(), &egress.rules).map_err(unread)?;
-    for (name, placeholder) in vault.placeholders() {
+    let secrets = request.envelope.secrets();
+    let vault = secrets::read_all(secrets, &egress.rules, living).map_err(unread)?;
+    let is_given =
+        |name: &str| secrets.iter().any(|secret| secret.name == name && secret.source == SecretSource::Given);
+    // What was given is put in unasked: no program inside has to know of it.
+    let placeholders: Vec<_> = vault.placeholders().filter(|(name, _)| !is_given(name.as_str())).collect();
+    for (name, placeholder) in placeholders {
         let name = OsString::from(name.as_str());
         request.exec.env.retain(|(known, _)| *known != name);
         request.exec.env.push((name, placeholder.as_str().into()));
     }
     let mut files = Vec::new();
-    let ca = if egress.rules.iter().any(Rule::needs_inside) {
+    let ca = if living.is_some() || egress.rules.iter().any(Rule::needs_inside) {
         let ca = Ca::make(id.as_str(), SystemTime::now()).map_err(|error| Ending::NotStarted {
             step: "make the sandbox's certificate authority".to_owned(),
             why: error.to_string(),
