@@ -21,6 +21,7 @@ pub mod keeper;
 pub mod keys;
 pub mod live;
 pub mod log;
+mod network;
 mod pool;
 pub mod quota;
 mod registry;

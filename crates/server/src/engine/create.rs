@@ -107,9 +107,15 @@ impl Engine {
         new: &NewSandbox,
         repeat: Option<Repeat>,
     ) -> Result<Sandbox, ApiError> {
-        template::judge(&new.envelope, caller.scopes.has(Scope::Admin))?;
+        let is_admin = caller.scopes.has(Scope::Admin);
+        template::judge(&new.envelope, is_admin)?;
         let mut spec = self.template(caller, new.template.as_deref().unwrap_or(BASE_TEMPLATE)).await?;
+        if let Some(clause) = new.envelope.get("network").filter(|_| !is_admin) {
+            let is_own = |name: &str| new.literals.get(name).is_some();
+            crate::network::judge(super::network::clause_of(&spec), clause, &is_own)?;
+        }
         template::lay(&mut spec.envelope, new.envelope.clone());
+        template::give(&mut spec, &new.literals);
         if new.level.is_some() {
             spec.level.clone_from(&new.level);
         }
@@ -117,7 +123,7 @@ impl Engine {
         self.born(caller, new, spec, Origin { parent: None, repeat }).await
     }
 
-    async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
+    pub(super) async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
         if let Some(spec) = self.0.templates.spec(name) {
             return Ok(spec);
         }
@@ -169,7 +175,8 @@ impl Engine {
     async fn claim(&self, plan: &mut Plan<'_>) -> Result<Option<Sandbox>, ApiError> {
         // Nobody waits for another child of the same moment.
         let is_child = plan.origin.parent.is_some();
-        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_child) else { return Ok(None) };
+        let is_apart = is_child || !plan.spec.literals.is_empty();
+        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_apart) else { return Ok(None) };
         for _ in 0..CLAIMS {
             let Some(birth) = self.0.pools.take(&key, &plan.spec) else { break };
             let claim = Claim {
@@ -207,8 +214,12 @@ impl Engine {
         let began = Instant::now();
         let birth = spawn::spawn(&self.0.config, &plan.spec).await;
         drop(permit);
+        // The keeper has them; nobody else needs them any more.
+        let had = std::mem::take(&mut plan.spec.literals);
         let birth = birth?;
-        if let Some(key) = self.0.pools.key(&plan.spec) {
+        if had.is_empty()
+            && let Some(key) = self.0.pools.key(&plan.spec)
+        {
             self.0.pools.measured(&key, began.elapsed());
         }
         let (live, child) = plan.live(birth);

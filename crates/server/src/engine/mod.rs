@@ -7,6 +7,7 @@ mod adopt;
 mod create;
 mod halting;
 mod lifecycle;
+pub mod network;
 mod snapshots;
 mod timers;
 

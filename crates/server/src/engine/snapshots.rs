@@ -1,6 +1,7 @@
 //! Files kept under a name, and children that begin with them.
 
 use super::create::Origin;
+use super::network::without_given;
 use super::{Engine, strange};
 use crate::caller::{Caller, Scope};
 use crate::clock;
@@ -54,7 +55,8 @@ impl Engine {
             bytes,
             frozen_us,
         };
-        let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..live.spec().clone() };
+        let spec = without_given(live.spec());
+        let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..spec };
         let kept = Kept { snapshot: snapshot.clone(), folder, spec };
         if self.0.registry.add_snapshot(kept).await? { Ok(snapshot) } else { Err(taken()) }
     }
@@ -106,7 +108,7 @@ impl Engine {
         }
         let snapshot = self.snapshot(live, None).await?;
         let parent = live.sandbox();
-        let spec = Spec { snapshot: Some(snapshot.name.clone()), ..live.spec().clone() };
+        let spec = Spec { snapshot: Some(snapshot.name.clone()), ..without_given(live.spec()) };
         let new = NewSandbox {
             template: Some(parent.template),
             ttl,
