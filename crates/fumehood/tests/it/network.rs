@@ -3,7 +3,9 @@
 use crate::lab::{Lab, finish};
 use crate::serve::{Daemon, caller, key};
 use serde_json::{Value, json};
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -55,6 +57,7 @@ impl Drop for Upstream {
 fn template(lab: &Lab, upstream: &Upstream) {
     let folder = lab.state().join("serve/templates");
     std::fs::create_dir_all(&folder).unwrap();
+    std::fs::set_permissions(lab.state(), Permissions::from_mode(0o700)).unwrap();
     lab.file("operators.key", "the-operators-own-value");
     let text = format!(
         "[envelope.network]\nnet = \"allow\"\nupstream = \"http://127.0.0.1:{}\"\n\
@@ -88,7 +91,8 @@ fn rules_change_while_a_sandbox_lives_and_what_is_given_stays_secret() {
     assert_eq!(status, 201, "{made}");
     let id = made["sandboxID"].as_str().unwrap().to_owned();
     let shell = |id: &str, line: &str| daemon.shell(id, line)["stdout"]["text"].as_str().unwrap().to_owned();
-    let put = |id: &str, body: Value| daemon.ask_as(&tenant, "PUT", &format!("/sandboxes/{id}/network"), &body);
+    let put =
+        |id: &str, body: Value| daemon.ask_as(&tenant, "PUT", &format!("/sandboxes/{id}/network"), &body);
 
     // Put in unasked, and masked in what comes back.
     let answer = shell(&id, &format!("{ASK}api.example.com/; env"));
@@ -105,7 +109,8 @@ fn rules_change_while_a_sandbox_lives_and_what_is_given_stays_secret() {
 
     // The same host again, with another value; and the operator's secret where the operator lets it go.
     let mut rules = e2b_rule("api.example.com", SECOND);
-    rules["held.example.com"] = e2b_rule("held.example.com", "${fumehood.secret.HELD}")["held.example.com"].clone();
+    rules["held.example.com"] =
+        e2b_rule("held.example.com", "${fumehood.secret.HELD}")["held.example.com"].clone();
     let (status, told) = put(&id, json!({ "rules": rules }));
     assert_eq!(status, 204, "{told}");
     assert!(shell(&id, &format!("{ASK}api.example.com/")).contains(" 200"));
@@ -113,7 +118,10 @@ fn rules_change_while_a_sandbox_lives_and_what_is_given_stays_secret() {
     assert!(shell(&id, &format!("{ASK}held.example.com/")).contains(" 200"));
     assert_eq!(upstream.hears(), "held.example.com the-operators-own-value");
     let (_, info) = daemon.ask_as(&tenant, "GET", &format!("/sandboxes/{id}"), &Value::Null);
-    assert_eq!(info["network"]["rules"]["api.example.com"][0]["transform"]["headers"]["X-Key"], "***", "{info}");
+    assert_eq!(
+        info["network"]["rules"]["api.example.com"][0]["transform"]["headers"]["X-Key"], "***",
+        "{info}"
+    );
 
     // A child has the files, and no rule with what its parent's caller gave.
     let (_, forked) = daemon.ask("POST", &format!("/v1/sandboxes/{id}/fork"), &json!({ "count": 1 }));

@@ -61,6 +61,10 @@ impl Engine {
     /// A quota, a flaw in what was asked, or no sandbox came to be.
     pub async fn create(&self, caller: &Caller, new: NewSandbox) -> Result<Sandbox, ApiError> {
         let (engine, caller) = (self.clone(), caller.clone());
+        let from_ms = clock::now_ms();
+        let claimed = self.counters().claimed.load(Ordering::Relaxed);
+        let template = new.template.clone().unwrap_or_else(|| BASE_TEMPLATE.to_owned());
+        let team = caller.team.clone();
         // A caller who goes away meanwhile does not leave half a sandbox.
         let made = tokio::spawn(async move { engine.create_once(&caller, new).await }).await;
         let made = made
@@ -69,6 +73,14 @@ impl Engine {
         let counters = self.counters();
         let counter = if made.is_ok() { &counters.created } else { &counters.create_failures };
         counter.fetch_add(1, Ordering::Relaxed);
+        if self.tracer().is_on() {
+            // With others at the same moment the name may be theirs; the times are its own.
+            let is_claim = self.counters().claimed.load(Ordering::Relaxed) > claimed;
+            let name = if is_claim { "claim" } else { "create" };
+            let task = made.as_ref().map_or("none", |sandbox| sandbox.id.as_str());
+            let said = vec![("template", template.into()), ("team", team.into())];
+            self.tracer().done(name, task, from_ms, &made, said);
+        }
         made
     }
 

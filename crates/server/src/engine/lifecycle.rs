@@ -26,6 +26,13 @@ impl Engine {
     /// # Errors
     /// [`Code::Paused`] if it is; its keeper could not do it.
     pub async fn pause(&self, live: &Live, why: Pausing) -> Result<Sandbox, ApiError> {
+        let from_ms = clock::now_ms();
+        let paused = self.pause_now(live, why).await;
+        self.tracer().done("pause", live.id().as_str(), from_ms, &paused, Vec::new());
+        paused
+    }
+
+    async fn pause_now(&self, live: &Live, why: Pausing) -> Result<Sandbox, ApiError> {
         let _transition = live.transition().await;
         let now_ms = clock::now_ms();
         let stale = match why {
@@ -123,6 +130,15 @@ impl Engine {
 
     /// Wakes a sandbox that is paused. The flag tells whether it was.
     pub(super) async fn wake(&self, live: &Live, ttl: Option<Duration>) -> Result<bool, ApiError> {
+        let from_ms = clock::now_ms();
+        let woken = self.wake_now(live, ttl).await;
+        if !matches!(woken, Ok(false)) {
+            self.tracer().done("resume", live.id().as_str(), from_ms, &woken, Vec::new());
+        }
+        woken
+    }
+
+    async fn wake_now(&self, live: &Live, ttl: Option<Duration>) -> Result<bool, ApiError> {
         let _transition = live.transition().await;
         match live.state() {
             State::Running => return Ok(false),

@@ -25,6 +25,7 @@ use crate::registry::Registry;
 use crate::sandbox::{Ended, Filter, Listed, Metrics, Page, Sandbox, State};
 use crate::template::Templates;
 use crate::tokens::Tokens;
+use crate::trace::Tracer;
 use fumehood_keep::client::CallError;
 use fumehood_keep::wire::{Ask, Said, Status};
 use fumehood_model::id::TaskId;
@@ -58,6 +59,7 @@ struct Parts {
     /// Requests with an idempotency key that are under way.
     repeats: create::Repeats,
     counters: Counters,
+    tracer: Tracer,
 }
 
 /// What has happened since the daemon's start, for its metrics.
@@ -92,6 +94,7 @@ impl Engine {
     pub async fn open(config: Config) -> Result<Self, ApiError> {
         let folder = folder(&config.state);
         let registry = Registry::open(&folder)?;
+        let tracer = config.traces.as_deref().map(Tracer::to).transpose()?.unwrap_or_default();
         let parts = Parts {
             keys: Keys::load(registry.clone()).await?,
             tokens: Tokens::open(&folder)?,
@@ -103,6 +106,7 @@ impl Engine {
             spawns: Semaphore::new(config.spawns.max(1)),
             repeats: create::Repeats::default(),
             counters: Counters::default(),
+            tracer,
             registry,
             config,
         };
@@ -146,6 +150,12 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    /// Who takes spans.
+    #[must_use]
+    pub fn tracer(&self) -> &Tracer {
+        &self.0.tracer
     }
 
     /// The names of the templates.

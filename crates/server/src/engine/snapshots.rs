@@ -27,6 +27,14 @@ impl Engine {
     /// # Errors
     /// The name is taken; its keeper could not do it.
     pub async fn snapshot(&self, live: &Live, name: Option<&str>) -> Result<Snapshot, ApiError> {
+        let from_ms = clock::now_ms();
+        let taken = self.snapshot_now(live, name).await;
+        let bytes = taken.as_ref().map_or(0, |snapshot| snapshot.bytes);
+        self.tracer().done("snapshot", live.id().as_str(), from_ms, &taken, vec![("bytes", bytes.into())]);
+        taken
+    }
+
+    async fn snapshot_now(&self, live: &Live, name: Option<&str>) -> Result<Snapshot, ApiError> {
         let sandbox = live.sandbox();
         let folder = format!("s{}", keys::random_hex(RANDOM_BYTES)?);
         let name = name.map_or_else(|| folder.clone(), str::to_owned);
@@ -96,6 +104,19 @@ impl Engine {
     /// # Errors
     /// Its files could not be kept. What a single child failed with stands in its place.
     pub async fn fork(
+        &self,
+        caller: &Caller,
+        live: &Live,
+        count: usize,
+        ttl: Option<Duration>,
+    ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
+        let from_ms = clock::now_ms();
+        let forked = self.fork_now(caller, live, count, ttl).await;
+        self.tracer().done("fork", live.id().as_str(), from_ms, &forked, vec![("children", count.into())]);
+        forked
+    }
+
+    async fn fork_now(
         &self,
         caller: &Caller,
         live: &Live,
