@@ -219,7 +219,7 @@ pub(super) fn start(spec: &Spec) -> Result<Born, Refusal> {
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg(KEEPER).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = keeper.spawn().map_err(refused)?;
-    let words = serde_json::to_vec(spec).map_err(|error| failed(&error))?;
+    let words = spec.told().map_err(|error| failed(&error))?;
     let mut stdin = child.stdin.take().ok_or_else(|| failed(&"it has no input"))?;
     stdin.write_all(&words).map_err(|error| failed(&error))?;
     drop(stdin);

@@ -83,6 +83,7 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)
+        | Ask::Network(_)
         | Ask::Expire { .. }
         | Ask::Stop { .. } => {
             return Err(bad_request("work on files", "that is no work on files".to_owned()));
@@ -333,7 +334,8 @@ impl Inside {
 
     fn unwatched(&self) -> Over {
         let cause = "the folder is gone, or more happened than could be told";
-        let mut failure = self.failure(cause, "list the folder to see what is there now, then watch it again");
+        let mut failure =
+            self.failure(cause, "list the folder to see what is there now, then watch it again");
         failure.code = FailureCode::Busy;
         failure.into()
     }
