@@ -218,6 +218,9 @@ pub struct Placement {
 pub struct LivingPlace {
     /// A folder of its own that is `/workspace` where the envelope names none.
     pub workspace: Option<PathBuf>,
+    /// A folder with a prepared interpreter, or in which one is going to be, and the guest path that it is shown at,
+    /// read-only.
+    pub warm: Option<(PathBuf, PathBuf)>,
 }
 
 /// A file that is there for one sandbox alone, readable for all inside.

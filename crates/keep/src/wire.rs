@@ -173,6 +173,21 @@ pub struct Spec {
     /// It waits in a pool until it is claimed.
     #[serde(default)]
     pub pooled: bool,
+    /// An interpreter that is prepared before anybody is told of the sandbox. A snapshot brings its own along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Warm>,
+}
+
+/// A Python interpreter that comes to some point once, and from there goes on in any number of commands, in this sandbox
+/// and in its forks. The command is [`WARM_PLACE`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warm {
+    /// What it runs first, as source.
+    pub prepare: String,
+    /// A command inside; `python3` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<String>,
 }
 
 /// The keeper's answer to a [`Spec`]: one line of JSON on its standard output, which it then closes. It lives on in a
@@ -373,5 +388,8 @@ pub const MOST_ENTRIES: usize = 10_000;
 pub const KEPT_OUTPUT_BYTES: usize = 1 << 20;
 /// Commands that have ended and can still be attached to.
 pub const KEPT_EXECS: usize = 64;
+/// The command that goes on with the prepared interpreter of a sandbox, by its guest path. It takes `-c CODE`, `-m MODULE`,
+/// a file, `-` and `-u`, and arguments after them.
+pub const WARM_PLACE: &str = "/run/fumehood/warm/python3";
 /// The longest path or name in a request, in bytes.
 pub const MOST_PATH_BYTES: usize = 4096;

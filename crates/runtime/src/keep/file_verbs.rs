@@ -71,6 +71,9 @@ impl Keeper<'_> {
             level: self.life.level.clone(),
             taken_ms: unix_millis(),
         };
+        if let Some(warm) = &self.life.spec.warm {
+            taking.bring(warm, &self.life.folder)?;
+        }
         taking.describe(origin, self.life.layer.as_ref());
         let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
         let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };

@@ -169,14 +169,19 @@ impl<'a> Keeper<'a> {
     /// Keeps the sandbox until it is over.
     pub(crate) fn keep(&mut self) -> io::Result<()> {
         while self.over.is_none() {
-            let ready = self.wait()?;
-            for token in ready {
-                self.turn(token);
-            }
-            self.watch_time();
-            self.follow_all();
+            self.round()?;
             self.tidy();
         }
+        Ok(())
+    }
+
+    /// Waits for anything, and deals with it.
+    pub(super) fn round(&mut self) -> io::Result<()> {
+        for token in self.wait()? {
+            self.turn(token);
+        }
+        self.watch_time();
+        self.follow_all();
         Ok(())
     }
 

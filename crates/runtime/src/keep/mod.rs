@@ -18,6 +18,7 @@ mod ring;
 pub mod snapshot;
 mod tree;
 mod verbs;
+mod warm;
 
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
 
@@ -34,7 +35,7 @@ use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
-use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
+use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec, Warm};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::event::{Branch, Event, Living};
@@ -128,11 +129,18 @@ struct Standing {
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
+        let spec = &mut self.request.spec;
+        if let (None, Some(name)) = (&spec.warm, &spec.snapshot) {
+            spec.warm = snapshot::prepared(&self.state.snapshots(), name);
+        }
         let network = egress::prepare(&mut self.request.run, &self.id)?;
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
-        let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
+        let warm = self.request.spec.warm.clone();
+        let folder = &self.folder;
+        let mut places = Places::make_living(self.state, &self.id, &self.request.run, folder, warm.is_some())
             .map_err(|error| unplaced(&error))?;
         let parts = self.furnish(&places)?;
+        let warm = warm.filter(|warm| !self.is_prepared(warm));
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
@@ -162,10 +170,13 @@ impl Birth<'_> {
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
+        let ready = warm.map_or(Ok(()), |warm| keeper.prepare(&warm)).and_then(|()| {
+            let described = folder::describe(&self.folder, &keeper.life.description(&id));
+            described.map_err(|error| broken("describe the sandbox", &error))
+        });
         let status = keeper.status();
-        if let Err(error) = folder::describe(&self.folder, &keeper.life.description(&id)) {
+        if let Err(ending) = ready {
             drop(keeper);
-            let ending = broken("describe the sandbox", &error);
             self.undo(instance, log, &ending);
             return Err(ending);
         }
@@ -215,6 +226,15 @@ impl Birth<'_> {
             self.from = Some(from);
         }
         Ok(parts)
+    }
+
+    /// Whether the snapshot that it begins with brings that interpreter along. One of another start of the host, or that
+    /// can not be read, is prepared again.
+    fn is_prepared(&self, warm: &Warm) -> bool {
+        let to = self.folder.join(snapshot::WARM);
+        self.request.spec.snapshot.as_ref().is_some_and(|name| {
+            snapshot::lend(&self.state.snapshots(), name, warm, &to).unwrap_or(false)
+        })
     }
 
     /// What a living sandbox has no use for is refused, not left undone.
@@ -407,7 +427,7 @@ impl Birth<'_> {
             memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
         // Everything that it keeps is in its folder: also the layer's file system, which is a file of as many blocks as
         // were written.
-        let written = Written::Folder(self.folder.clone());
+        let written = Written::Living(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
     }
 }

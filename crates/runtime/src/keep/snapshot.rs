@@ -4,6 +4,7 @@
 //! snapshots/NAME/snapshot.json   of what it is, and when     snapshots/NAME/home        its HOME
 //! snapshots/NAME/upper           what it changed in its copy of a workspace
 //! snapshots/NAME/workspace       its `/workspace`, where it has one of its own
+//! snapshots/NAME/warm            its prepared interpreter, the same file as the sandbox's own
 //! ```
 //!
 //! The workspace that a copy-on-write layer lies over is never copied: what a sandbox changed lies over the same
@@ -14,11 +15,12 @@
 
 use super::failures;
 use super::tree::{self, Copied, Owner};
+use super::warm;
 use crate::causes::chain;
 use crate::files::discard::remove_tree;
 use crate::files::layer::LayerMeta;
 use crate::files::text::escape_path;
-use fumehood_keep::wire::{Failure, FailureCode};
+use fumehood_keep::wire::{Failure, FailureCode, Warm};
 use fumehood_model::event::Branch;
 use fumehood_sys::dirfd::DirHandle;
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,8 @@ pub(crate) type Part = (&'static str, DirHandle);
 pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORKSPACE: &str = "workspace";
 pub(crate) const HOME: &str = "home";
+/// The folder of a sandbox's prepared interpreter.
+pub(crate) const WARM: &str = "warm";
 
 /// What a snapshot is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +71,17 @@ pub struct Snapshot {
     pub entries: u64,
     /// Content that is not shared with the sandbox's own.
     pub bytes: u64,
+    /// The interpreter that was prepared in it, and in which start of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Prepared>,
+}
+
+/// A prepared interpreter that a snapshot brings along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    #[serde(flatten)]
+    pub warm: Warm,
+    boot: String,
 }
 
 /// Of what a snapshot is taken.
@@ -88,6 +103,7 @@ pub(crate) struct Taking {
     /// There is nothing to remove.
     settled: bool,
     copied: Copied,
+    warm: Option<Prepared>,
     meta: Option<Snapshot>,
 }
 
@@ -108,7 +124,7 @@ impl Taking {
         remove_tree(&snapshots, &temp).map_err(fault)?;
         snapshots.make_dir(&temp, 0o700).map_err(fault)?;
         let (copied, name) = (Copied::default(), name.to_owned());
-        Ok(Self { snapshots, temp, name, settled: false, copied, meta: None })
+        Ok(Self { snapshots, temp, name, settled: false, copied, warm: None, meta: None })
     }
 
     /// Takes the files; nothing may change them meanwhile. What belongs to `kernel`, the sandbox as the kernel knows
@@ -124,6 +140,20 @@ impl Taking {
             Ok(())
         });
         copied.map(|()| self.copied.bytes).map_err(|error| unkept(&self.name, &error))
+    }
+
+    /// Takes the prepared interpreter along, which does not change any more.
+    pub(crate) fn bring(&mut self, warm: &Warm, sandbox: &Path) -> Result<(), Failure> {
+        let brought = || {
+            let boot = warm::boot()?;
+            let top = self.snapshots.sub(Path::new(&self.temp))?;
+            top.make_dir(OsStr::new(WARM), 0o700)?;
+            warm::lend(&DirHandle::open_no_link(&sandbox.join(WARM))?, &top.sub(Path::new(WARM))?)?;
+            Ok(Prepared { warm: warm.clone(), boot })
+        };
+        let brought = brought().map_err(|error| unkept(&self.name, &error))?;
+        self.warm = Some(brought);
+        Ok(())
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -146,6 +176,7 @@ impl Taking {
             workspace_ino,
             entries: self.copied.entries,
             bytes: self.copied.bytes,
+            warm: self.warm.clone(),
         });
     }
 
@@ -223,6 +254,24 @@ pub(crate) fn restore(
         to.set_mode(new.mode).map_err(fault)?;
     }
     Ok(Branch { task: meta.sandbox, lines: meta.record_lines, hash: meta.record_hash })
+}
+
+/// The interpreter that a snapshot brings along.
+pub(crate) fn prepared(snapshots: &Path, name: &str) -> Option<Warm> {
+    checked(name).ok()?;
+    let top = DirHandle::open(snapshots).and_then(|all| all.sub(Path::new(name))).ok()?;
+    Some(read(&top).ok()?.warm?.warm)
+}
+
+/// Puts the snapshot's interpreter into the folder `to`, if it is that one, and of this start of the host. Says whether
+/// it is there.
+pub(crate) fn lend(snapshots: &Path, name: &str, warm: &Warm, to: &Path) -> io::Result<bool> {
+    let top = DirHandle::open(snapshots)?.sub(Path::new(name))?;
+    let boot = warm::boot()?;
+    if read(&top)?.warm.is_none_or(|prepared| prepared.warm != *warm || prepared.boot != boot) {
+        return Ok(false);
+    }
+    warm::lend(&top.sub(Path::new(WARM))?, &DirHandle::open_no_link(to)?).map(|()| true)
 }
 
 /// The snapshots there are, by name.
