@@ -208,6 +208,7 @@ fn made_of(spec: &Spec) -> Spec {
         envelope: spec.envelope.clone(),
         level: spec.level.clone(),
         snapshot: spec.snapshot.clone(),
+        warm: spec.warm.clone(),
         ..Spec::default()
     }
 }

@@ -27,6 +27,8 @@ pub struct NewSandbox {
     pub env: Vec<(String, String)>,
     /// In the words of `fumehood.toml`, laid over the template's envelope. `Null` or an object.
     pub envelope: serde_json::Value,
+    /// An interpreter that is to be prepared in it.
+    pub warm: Option<fumehood_keep::wire::Warm>,
     /// A caller's own key: the same key gives the same sandbox again.
     pub idempotency_key: Option<String>,
 }

@@ -4,13 +4,14 @@
 //! # serve/templates/NAME.toml
 //! level = "container"             # chosen from the envelope if absent
 //! env = { LANG = "C.UTF-8" }
+//! warm = { prepare = "import json" }   # an interpreter that commands with `warm` go on with
 //! [envelope.resources]            # in the words of fumehood.toml
 //! memory = "1 GiB"
 //! ```
 
 use crate::error::{ApiError, Code};
 use crate::sandbox::BASE_TEMPLATE;
-use fumehood_keep::wire::Spec;
+use fumehood_keep::wire::{Spec, Warm};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -28,6 +29,7 @@ pub(crate) struct Templates(BTreeMap<String, Template>);
 struct Template {
     level: Option<String>,
     snapshot: Option<String>,
+    warm: Option<Warm>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]
@@ -69,6 +71,7 @@ impl Templates {
             envelope: template.envelope,
             level: template.level,
             snapshot: template.snapshot,
+            warm: template.warm,
             env: template.env.into_iter().collect(),
             ..Spec::default()
         })

@@ -53,8 +53,18 @@ def run(source, name):
     import __main__
 
     before = descriptors()
-    code = compile(source, name, "exec", dont_inherit=True)
-    exec(code, __main__.__dict__)
+    try:
+        code = compile(source, name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        refuse("the preparation can not be read: %s" % error)
+    try:
+        exec(code, __main__.__dict__)
+    except SystemExit as error:
+        refuse("the preparation ended by itself (%r)" % (error.code,))
+    except BaseException as error:
+        trace = error.__traceback__
+        sys.excepthook(type(error), error.with_traceback(trace and trace.tb_next), trace and trace.tb_next)
+        os._exit(1)
     sys.stderr.flush()
     if threading.active_count() > 1:
         names = ", ".join(thread.name for thread in threading.enumerate()[1:])

@@ -241,7 +241,7 @@ impl Keeper<'_> {
     fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
         self.is_at_work()?;
         let call = self.instance.dial(port).map_err(|error| {
-            if error == fumehood_backend::ExecError::Exhausted {
+            if error == ExecError::Exhausted {
                 return failures::busy();
             }
             failures::new(

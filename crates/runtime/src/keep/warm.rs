@@ -17,16 +17,17 @@ use fumehood_sys::process;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 const STEP: &str = "prepare the interpreter";
 /// A preparation that takes longer is none.
 const LIMIT_MS: u64 = 10 * 60 * 1000;
 /// The name of the file that is written from inside, for the moment that it has one.
 const UNFINISHED: &str = "warm.new";
-/// What is shown of what a preparation said.
-const SHOWN_BYTES: usize = 2000;
+/// The last of what a preparation said is shown: of a traceback, where and what.
+const SHOWN_LINES: usize = 3;
 /// Whoever is in the sandbox may execute it.
 const MODE: u32 = 0o555;
 
@@ -36,12 +37,12 @@ impl Keeper<'_> {
         let failed = |error: io::Error| unprepared(error.to_string());
         let folder = DirHandle::open_no_link(&self.life.folder).map_err(failed)?;
         let name = OsStr::new(UNFINISHED);
-        let written = folder.create_new(name, 0o600).map_err(failed)?;
+        let output = folder.create_new(name, 0o600).map_err(failed)?;
+        let (written, _) = folder.read(Path::new(name)).map_err(failed)?;
         folder.remove_file(name).map_err(failed)?;
         let interpreter = warm.interpreter.as_deref().unwrap_or("python3");
-        let output = written.as_fd().try_clone_to_owned().map_err(failed)?;
-        self.see_through(fumehood_warm::command(interpreter, &warm.prepare), Some(output))?;
-        publish(&folder, written).map_err(failed)?;
+        self.see_through(fumehood_warm::command(interpreter, &warm.prepare), Some(output.into()))?;
+        publish(&folder, &written).map_err(failed)?;
         let first = [fumehood_warm::PLACE, "-c", ""].map(str::to_owned).to_vec();
         self.see_through(first, None)
     }
@@ -76,7 +77,7 @@ pub(crate) fn lend(from: &DirHandle, to: &DirHandle) -> io::Result<()> {
         Ok(()) => Ok(()),
         // On another disk, or too many have it.
         Err(_) => {
-            let (file, stat) = from.read(std::path::Path::new(name))?;
+            let (file, stat) = from.read(Path::new(name))?;
             let made = to.create_new(name, 0o600)?;
             file.clone_to(&made, stat.size, &mut Means::default())?;
             made.set_mode(MODE)
@@ -89,8 +90,8 @@ pub(crate) fn boot() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-fn publish(folder: &DirHandle, written: FileHandle) -> io::Result<()> {
-    let warm = folder.sub(std::path::Path::new(WARM))?;
+fn publish(folder: &DirHandle, written: &FileHandle) -> io::Result<()> {
+    let warm = folder.sub(Path::new(WARM))?;
     let (name, unfinished) = (OsStr::new(fumehood_warm::NAME), OsStr::new(UNFINISHED));
     let made = warm.create_new(unfinished, 0o600)?;
     let bytes = written.stat()?.size;
@@ -128,17 +129,12 @@ fn unprepared(why: String) -> Ending {
 fn reason(ending: &Ending, command: &Command) -> String {
     let ring = &command.error.ring;
     let said = String::from_utf8_lossy(ring.at(ring.start()));
-    let said: Vec<&str> = said.trim().lines().collect();
-    let mut text = String::new();
-    for line in said.iter().rev().take_while(|line| !line.is_empty()) {
-        if text.len() + line.len() > SHOWN_BYTES {
-            break;
-        }
-        text = if text.is_empty() { shown(line) } else { format!("{}; {text}", shown(line)) };
-    }
+    let last: Vec<&str> = said.trim().lines().rev().take(SHOWN_LINES).collect();
+    let text: Vec<String> = last.iter().rev().map(|line| shown(line.trim())).collect();
+    let text = text.join("; ");
     let ended = match ending {
         Ending::Exited { code } => format!("it ended with the code {code}"),
         other => format!("it ended: {}", other.cause()),
     };
-    if text.is_empty() { ended } else { format!("{ended}: {text}") }
+    if said.trim().is_empty() { ended } else { format!("{ended}: {text}") }
 }

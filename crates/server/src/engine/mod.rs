@@ -9,6 +9,7 @@ mod halting;
 mod lifecycle;
 mod snapshots;
 mod timers;
+mod warm;
 
 use crate::caller::{Caller, Scope};
 use crate::clock;
@@ -56,6 +57,8 @@ struct Parts {
     spawns: Semaphore,
     /// Requests with an idempotency key that are under way.
     repeats: create::Repeats,
+    /// Templates whose interpreter was prepared in this start of the daemon, by the snapshot that has it.
+    warmed: warm::Warmed,
     counters: Counters,
 }
 
@@ -101,6 +104,7 @@ impl Engine {
             living: RwLock::default(),
             spawns: Semaphore::new(config.spawns.max(1)),
             repeats: create::Repeats::default(),
+            warmed: warm::Warmed::default(),
             counters: Counters::default(),
             registry,
             config,

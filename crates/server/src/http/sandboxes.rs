@@ -10,6 +10,7 @@ use crate::sandbox::{
 use crate::tokens::Purpose;
 use axum::Json;
 use axum::extract::{Path, State};
+use fumehood_keep::wire;
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,20 @@ pub(super) struct Create {
     env: BTreeMap<String, String>,
     /// In the words of `fumehood.toml`, laid over the template's.
     envelope: serde_json::Value,
+    /// Prepare an interpreter in it, for commands with `warm`.
+    warm: Option<Warm>,
+}
+
+/// A Python interpreter that comes to some point once; commands of the sandbox, of its forks and of what begins with
+/// snapshots of it go on from there.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Warm {
+    /// What it runs first, as source.
+    prepare: String,
+    /// A command inside; `python3` if absent.
+    #[serde(default)]
+    interpreter: Option<String>,
 }
 
 /// Which part of which sandboxes.
@@ -118,6 +133,7 @@ pub(super) async fn create(
         labels: create.labels,
         env: create.env.into_iter().collect(),
         envelope: create.envelope,
+        warm: create.warm.map(|Warm { prepare, interpreter }| wire::Warm { prepare, interpreter }),
         idempotency_key: idempotency_key.transpose()?,
     };
     Ok((StatusCode::CREATED, Json(engine.create(&caller, new).await?)))
