@@ -43,7 +43,8 @@ fn what_was_prepared_is_there_and_each_goes_its_own_way() {
     assert!(done.status.success(), "{}", text(&done));
     let sum = go_on(&image, &["-c", "import sys; print(sum(prepared), sys.argv)", "a", "b"]);
     assert_eq!(text(&sum), "19999900000 ['-c', 'a', 'b']\n");
-    let draw = || text(&go_on(&image, &["-c", "print(random.random(), tempfile.mktemp(), ssl.RAND_bytes(9))"]));
+    let draw =
+        || text(&go_on(&image, &["-c", "print(random.random(), tempfile.mktemp(), ssl.RAND_bytes(9))"]));
     assert_ne!(draw(), draw());
     // The heap grows, threads start, files are opened, other programs are started.
     let works = "import threading, subprocess, os

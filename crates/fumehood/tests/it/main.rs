@@ -50,5 +50,7 @@ mod serve;
 #[cfg(test)]
 mod subjects;
 #[cfg(test)]
+mod warm;
+#[cfg(test)]
 #[cfg(feature = "wasm")]
 mod wasm;

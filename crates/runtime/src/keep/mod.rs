@@ -232,9 +232,11 @@ impl Birth<'_> {
     /// can not be read, is prepared again.
     fn is_prepared(&self, warm: &Warm) -> bool {
         let to = self.folder.join(snapshot::WARM);
-        self.request.spec.snapshot.as_ref().is_some_and(|name| {
-            snapshot::lend(&self.state.snapshots(), name, warm, &to).unwrap_or(false)
-        })
+        self.request
+            .spec
+            .snapshot
+            .as_ref()
+            .is_some_and(|name| snapshot::lend(&self.state.snapshots(), name, warm, &to).unwrap_or(false))
     }
 
     /// What a living sandbox has no use for is refused, not left undone.

@@ -61,7 +61,9 @@ impl Keeper<'_> {
         if let Some(over) = &self.over {
             return Err(unprepared(over.why.clone()));
         }
-        let Some(command) = self.commands.remove(&exec) else { return Err(unprepared("it is gone".to_owned())) };
+        let Some(command) = self.commands.remove(&exec) else {
+            return Err(unprepared("it is gone".to_owned()));
+        };
         match command.ended.as_ref().map(|ended| &ended.ending) {
             Some(Ending::Exited { code: 0 }) => Ok(()),
             Some(ending) => Err(unprepared(reason(ending, &command))),
@@ -121,7 +123,8 @@ fn unprepared(why: String) -> Ending {
     Ending::NotStarted {
         step: STEP.to_owned(),
         why,
-        remedy: "run the same code by `python3 -c` in a sandbox without `--warm`, and correct it there".to_owned(),
+        remedy: "run the same code by `python3 -c` in a sandbox without `--warm`, and correct it there"
+            .to_owned(),
     }
 }
 

@@ -327,7 +327,11 @@ fn judge(new: &NewSandbox) -> Result<(), ApiError> {
     if new.env.iter().any(|(name, value)| odd(name) || value.contains('\0')) {
         return bad("a variable's name is empty or has `=`, or there is a NUL");
     }
-    if new.warm.as_ref().is_some_and(|warm| warm.prepare.len() > MOST_PREPARATION_BYTES || warm.prepare.contains('\0')) {
+    if new
+        .warm
+        .as_ref()
+        .is_some_and(|warm| warm.prepare.len() > MOST_PREPARATION_BYTES || warm.prepare.contains('\0'))
+    {
         return bad("the preparation has more than 100,000 bytes, or a NUL");
     }
     if new.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MOST_REPEAT_KEY_BYTES) {

@@ -111,6 +111,7 @@ impl Engine {
         };
         let engine = Self(Arc::new(parts));
         engine.adopt().await?;
+        engine.prune_forks().await;
         engine.start_timers();
         Ok(engine)
     }

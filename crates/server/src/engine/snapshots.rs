@@ -15,6 +15,10 @@ use std::time::Duration;
 
 /// Children of one fork.
 const MOST_CHILDREN: usize = 100;
+/// How the keepers' names of what a fork makes for its children begin.
+const FORK: &str = ".fork-";
+/// What is older than this has lost whoever made it.
+const FORSAKEN: Duration = Duration::from_secs(3600);
 /// Digits that make a snapshot's name among the keepers' unique.
 const RANDOM_BYTES: usize = 10;
 
@@ -104,9 +108,15 @@ impl Engine {
             let cause = format!("{count} children were asked for, of 1 to {MOST_CHILDREN}");
             return Err(ApiError::plain(Code::BadRequest, "fork the sandbox", cause));
         }
-        let snapshot = self.snapshot(live, None).await?;
         let parent = live.sandbox();
-        let spec = Spec { snapshot: Some(snapshot.name.clone()), ..live.spec().clone() };
+        // Hidden, and not waited for until it is on the disk: it is gone before anybody could ask for it.
+        let name = format!("{FORK}{}", keys::random_hex(RANDOM_BYTES)?);
+        let transition = live.transition().await;
+        let Said::Snapshot { .. } = self.ask(live, &Ask::Snapshot { name: name.clone() }).await? else {
+            return Err(strange("Snapshot"));
+        };
+        drop(transition);
+        let spec = Spec { snapshot: Some(name.clone()), ..live.spec().clone() };
         let new = NewSandbox {
             template: Some(parent.template),
             ttl,
@@ -131,10 +141,23 @@ impl Engine {
             children.push(child.flatten());
         }
         // Each child has a copy of its own by now.
-        let owner = Caller { team: snapshot.team, ..caller.clone() };
-        if let Err(error) = self.remove_snapshot(&owner, &snapshot.name).await {
+        if let Err(error) = tokio::fs::remove_dir_all(self.0.config.snapshots.join(&name)).await {
             crate::log::warn("fork", &error.to_string());
         }
         Ok(children)
+    }
+
+    /// Removes what forks left that were cut off by our end.
+    pub(super) async fn prune_forks(&self) {
+        let Ok(mut all) = tokio::fs::read_dir(&self.0.config.snapshots).await else { return };
+        while let Ok(Some(entry)) = all.next_entry().await {
+            let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(FORK));
+            // Forks without a daemon may be under way.
+            let age =
+                entry.metadata().await.and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+            if ours && age.is_some_and(|age| age > FORSAKEN) {
+                let _ = tokio::fs::remove_dir_all(entry.path()).await;
+            }
+        }
     }
 }
