@@ -37,6 +37,7 @@ Usage: cargo xtask COMMAND
                    memory       mean memory of idle sandboxes
                    serve        the daemon over HTTP: claims, bursts, a thousand idle sandboxes, the kill switch
                    size         size of the binary and of init, and that both are static
+                   warm         forks of an interpreter with pandas: to their first output, their memory, a hundred
                    wasm         the engine of the level wasm, and a script beside node
                    workspace    start under a large copy-on-write workspace, beside an empty one
     egress [PART]  the egress wall: start, stream, requests, memory, decide
@@ -48,13 +49,14 @@ Usage: cargo xtask COMMAND
 ";
 
 /// The parts of `bench`.
-const BENCH: [run::Part; 8] = [
+const BENCH: [run::Part; 9] = [
     ("start", bench::whole_process),
     ("engine", engine::judge),
     ("gvisor", gvisor::judge),
     ("memory", memory::idle),
     ("serve", serve::judge),
     ("size", size::check),
+    ("warm", serve::warm::judge),
     ("wasm", wasm::judge),
     ("workspace", workspace::large_beside_empty),
 ];

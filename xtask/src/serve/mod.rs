@@ -1,6 +1,7 @@
 //! The daemon as its callers feel it: over HTTP on loopback, with the release binary.
 
 mod http;
+pub(crate) mod warm;
 
 use crate::bench::Scratch;
 use crate::measure::Times;
@@ -130,8 +131,8 @@ fn many(binary: &Path) -> Done {
     }
     let share = |kib: u64, of: u64| u32::try_from(kib / of).map_or(f64::NAN, f64::from);
     let keepers =
-        daemon.keepers()?.iter().try_fold(0, |sum, pid| Ok::<_, Box<dyn Error>>(sum + pss(*pid)?))?;
-    let own = pss(daemon.child.id())?;
+        daemon.keepers()?.iter().try_fold(0, |sum, pid| Ok::<_, Box<dyn Error>>(sum + pss_field(*pid)?))?;
+    let own = pss_field(daemon.child.id())?;
     run::together([
         most("1,000 idle sandboxes, KiB each", share(keepers, IDLE), 3072.0),
         most("the daemon with 1,000, KiB", share(own, 1), 150.0 * 1024.0),
@@ -175,12 +176,16 @@ fn first_bytes(client: &mut Client) -> Result<Times> {
 }
 
 fn create(client: &mut Client) -> Result<String> {
-    let made = client.call("POST", "/v1/sandboxes", "{}")?;
+    create_of(client, "{}")
+}
+
+fn create_of(client: &mut Client, body: &str) -> Result<String> {
+    let made = client.call("POST", "/v1/sandboxes", body)?;
     Ok(made["id"].as_str().ok_or("a sandbox without an id")?.to_owned())
 }
 
 /// The memory of a process with what is beneath it, each page shared out; in KiB.
-fn pss(pid: u32) -> Result<u64> {
+fn pss_field(pid: u32) -> Result<u64> {
     memory::field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
@@ -207,8 +212,16 @@ fn say(what: &str, seen: f64, rest: &str) {
 
 impl Daemon {
     fn start(binary: &Path, flags: &[&str]) -> Result<Self> {
+        Self::make(binary, flags, &|_, _| Ok(()))
+    }
+
+    /// As [`Daemon::start`], after its state folder was furnished; what is beside that folder goes with it.
+    fn make(binary: &Path, flags: &[&str], furnish: &dyn Fn(&Path, &Path) -> Done) -> Result<Self> {
         let folder = Scratch::new()?;
         let state = folder.0.join("state");
+        std::fs::create_dir_all(&state)?;
+        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        furnish(&state, &folder.0)?;
         // The port is free at this moment; nobody else takes ports here while figures are taken.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let mut daemon = Self {

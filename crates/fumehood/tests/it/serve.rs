@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// A daemon on a lab's state folder.
-struct Daemon<'a> {
+pub(crate) struct Daemon<'a> {
     lab: &'a Lab,
     child: Child,
     port: u16,
@@ -19,7 +19,7 @@ struct Daemon<'a> {
 // === impl Daemon ===
 
 impl<'a> Daemon<'a> {
-    fn start(lab: &'a Lab, flags: &[&str]) -> Self {
+    pub(crate) fn start(lab: &'a Lab, flags: &[&str]) -> Self {
         let key = key(lab, &["--scope", "admin"]);
         Self::again(lab, key, flags)
     }
@@ -60,7 +60,7 @@ impl<'a> Daemon<'a> {
         std::mem::take(&mut self.key)
     }
 
-    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.ask_as(&self.key, method, path, body)
     }
 
@@ -71,7 +71,7 @@ impl<'a> Daemon<'a> {
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    fn create(&self, body: &Value) -> String {
+    pub(crate) fn create(&self, body: &Value) -> String {
         let (status, sandbox) = self.ask("POST", "/v1/sandboxes", body);
         assert_eq!(status, 201, "{sandbox}");
         sandbox["id"].as_str().unwrap().to_owned()

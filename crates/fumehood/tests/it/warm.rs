@@ -4,7 +4,10 @@ use crate::both_callers::both_callers;
 use crate::lab::{self, Caller, Lab, Ran, finish};
 use crate::living::Living;
 use crate::residue::{Host, SETTLED};
+use crate::serve::Daemon;
+use serde_json::json;
 use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
 both_callers! {
@@ -171,5 +174,62 @@ fn a_preparation_that_is_cut_off_leaves_nothing() {
             "{:?}",
             Host::now(&lab).beyond(&before)
         );
+    }
+}
+
+/// The daemon's tests are elsewhere; this one is of the interpreters that it hands out.
+#[test]
+fn a_template_has_its_interpreter_from_the_first_sandbox_on() {
+    for caller in [Caller::Root, Caller::User].into_iter().filter(|caller| caller.available()) {
+        let lab = Lab::new(caller);
+        let templates = lab.state().join("serve/templates");
+        std::fs::create_dir_all(&templates).unwrap();
+        let text = "warm = { prepare = \"prepared = 41; import random\" }\n";
+        std::fs::write(templates.join("ready.toml"), text).unwrap();
+        std::fs::set_permissions(lab.state(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        lab.give_all(&lab.state());
+        let daemon = Daemon::start(&lab, &[]);
+        let made = daemon.ask("POST", "/v1/sandboxes", &json!({ "template": "ready" }));
+        if made.0 != 201 && caller == Caller::User {
+            assert_eq!(made.1["code"], "unsupported", "{made:?}");
+            println!("NOT-APPLICABLE: this caller has no freezer on this host");
+            continue;
+        }
+        assert_eq!(made.0, 201, "{}", made.1);
+        let code = json!({ "warm": true, "argv": ["-c", "prepared += 1; print(prepared, random.random())"] });
+        let run = |id: &str| {
+            let path = format!("/v1/sandboxes/{id}/execs?output=whole");
+            let (status, answer) = daemon.ask("POST", &path, &code);
+            assert_eq!(status, 200, "{answer}");
+            answer["stdout"]["text"].as_str().unwrap_or_default().to_owned()
+        };
+        let first = made.1["id"].as_str().unwrap().to_owned();
+        let ids = [first.clone(), daemon.create(&json!({ "template": "ready" }))];
+        // It was prepared once, for both.
+        let inode = |id: &str| {
+            std::fs::metadata(lab.state().join(format!("sandboxes/{id}/warm/python3"))).unwrap().ino()
+        };
+        assert_eq!(inode(&ids[0]), inode(&ids[1]));
+        let (status, forked) =
+            daemon.ask("POST", &format!("/v1/sandboxes/{first}/fork"), &json!({ "count": 2 }));
+        assert_eq!(status, 201, "{forked}");
+        let child = |place: usize| {
+            forked[place]["sandbox"]["id"].as_str().unwrap_or_else(|| panic!("{forked}")).to_owned()
+        };
+        let said: Vec<String> = ids.into_iter().chain([child(0), child(1)]).map(|id| run(&id)).collect();
+        assert!(said.iter().all(|line| line.starts_with("42 ")), "{said:?}");
+        assert_eq!(said.iter().collect::<BTreeSet<_>>().len(), 4, "{said:?}");
+        let own = daemon.create(&json!({ "warm": { "prepare": "prepared = 6" } }));
+        let plain = json!({ "warm": true, "argv": ["-c", "print(prepared)"] });
+        let (_, answer) = daemon.ask("POST", &format!("/v1/sandboxes/{own}/execs?output=whole"), &plain);
+        assert_eq!(answer["stdout"]["text"], "6\n", "{answer}");
+        let (status, refused) = daemon.ask("POST", "/v1/sandboxes", &json!({ "warm": { "prepare": "1/0" } }));
+        assert!(
+            status >= 400 && refused["cause"].as_str().unwrap().contains("ZeroDivisionError"),
+            "{refused}"
+        );
+        let wrong = json!({ "warm": true, "shell": "true" });
+        let (status, _) = daemon.ask("POST", &format!("/v1/sandboxes/{first}/execs"), &wrong);
+        assert_eq!(status, 400);
     }
 }

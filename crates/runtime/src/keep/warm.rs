@@ -137,7 +137,8 @@ fn reason(ending: &Ending, command: &Command) -> String {
     let text = text.join("; ");
     let ended = match ending {
         Ending::Exited { code } => format!("it ended with the code {code}"),
-        other => format!("it ended: {}", other.cause()),
+        Ending::Signalled { name, .. } | Ending::Killed { name, .. } => format!("it was ended by {name}"),
+        other => format!("it ended: {}", other.cause().replace('_', " ")),
     };
     if said.trim().is_empty() { ended } else { format!("{ended}: {text}") }
 }
