@@ -5,7 +5,7 @@
 //! operator's sandbox.
 
 use super::Engine;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
 use crate::keys::hex;
 use crate::spawn;
 use fumehood_keep::wire::{Ask, Said, Spec};
@@ -58,11 +58,8 @@ impl Engine {
         self.discard(keeper, birth.child);
         match said {
             Ok(Said::Snapshot { .. }) => Ok(()),
-            Ok(Said::Failed(failure)) => Err(failure.into()),
             Ok(_) => Err(super::strange("Snapshot")),
-            Err(error) => {
-                Err(ApiError::plain(Code::Internal, "keep the prepared interpreter", error.to_string()))
-            }
+            Err(error) => Err(error.into()),
         }
     }
 
