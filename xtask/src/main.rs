@@ -35,7 +35,7 @@ Usage: cargo xtask COMMAND
                    engine       engine-only figures, from the benchmark in backend-native
                    gvisor       the gvisor level beside `runsc run`
                    memory       mean memory of idle sandboxes
-                   serve        the daemon over HTTP: claims, bursts, a thousand idle sandboxes, the kill switch
+                   serve        the daemon over HTTP: claims, snapshots, bursts, a thousand idle sandboxes, the kill switch
                    size         size of the binary and of init, and that both are static
                    warm         forks of an interpreter with pandas: to their first output, their memory, a hundred
                    wasm         the engine of the level wasm, and a script beside node

@@ -1,6 +1,7 @@
 //! The daemon as its callers feel it: over HTTP on loopback, with the release binary.
 
 mod http;
+mod snapshot;
 pub(crate) mod warm;
 
 use crate::bench::Scratch;
@@ -41,7 +42,7 @@ pub(crate) fn judge() -> Done {
         (Ok(warm), Ok(cold)) => most("a cold create, ms more", cold - warm, 10.0),
         (Err(problem), _) | (_, Err(problem)) => Err(problem.to_string().into()),
     };
-    run::together([compared, burst(&binary), many(&binary), halt(&binary)])
+    run::together([compared, snapshot::judge(&binary), burst(&binary), many(&binary), halt(&binary)])
 }
 
 /// From a pool: claim and first byte; then what a live sandbox does.

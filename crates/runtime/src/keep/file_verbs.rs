@@ -53,6 +53,9 @@ impl Keeper<'_> {
             return Err(failures::unrecorded());
         }
         let stood = self.life.frozen.is_some();
+        if !stood {
+            taking.hurry(&self.life.parts);
+        }
         let begun = Instant::now();
         if !stood {
             self.freeze("stand still for a snapshot")?;

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** who is told that a sandbox was born can reach it; who is told that it was not finds nothing of it.
 
+mod ahead;
 mod command;
 mod connection;
 mod failures;
@@ -50,6 +51,9 @@ use std::time::Duration;
 
 /// The signals that a keeper takes.
 const SIGNALS: [i32; 4] = [1, 2, 3, 15];
+const SIGIO: i32 = 29;
+/// For files of the sandbox's user: `ahead`.
+const FOR_LEASES: [u32; 1] = [28]; // CAP_LEASE
 /// How long a sandbox that is ended may take to be gone.
 const DEATH_LIMIT: Duration = Duration::from_secs(10);
 /// How long whoever still listens has to take the last of it.
@@ -303,8 +307,10 @@ impl Birth<'_> {
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;
         let listener = folder::listen(&self.folder).map_err(|error| broken("listen for callers", &error))?;
         // Becoming another user is for its gate, and for work on files with the sandbox's rights.
-        process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE].concat())
+        process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE, &FOR_LEASES].concat())
             .map_err(|error| broken("give up privileges", &error))?;
+        // That somebody wants to write where we have a lease.
+        process::ignore_signal(SIGIO);
         process::set_dumpable(false);
         // Callers and commands come in numbers.
         fumehood_sys::confine::raise_open_files();

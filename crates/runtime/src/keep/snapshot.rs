@@ -13,6 +13,7 @@
 //!
 //! **Invariant:** under its name a snapshot is whole, or it is not there.
 
+use super::ahead::Ahead;
 use super::failures;
 use super::tree::{self, Copied, Owner};
 use super::warm;
@@ -39,6 +40,8 @@ const MOST_NAME_CHARS: usize = 100;
 const UNFINISHED: &str = ".new-";
 /// How the name of one begins that a fork makes for its children.
 pub const HIDDEN: &str = ".fork-";
+/// The folder of one that is being made, for what is copied ahead.
+const AHEAD: &str = "ahead";
 /// What is hidden for longer than this has lost whoever made it.
 const FORSAKEN: Duration = Duration::from_hours(1);
 
@@ -103,6 +106,7 @@ pub(crate) struct Taking {
     /// There is nothing to remove.
     settled: bool,
     copied: Copied,
+    ahead: Option<Ahead>,
     warm: Option<Prepared>,
     meta: Option<Snapshot>,
 }
@@ -124,7 +128,26 @@ impl Taking {
         remove_tree(&snapshots, &temp).map_err(fault)?;
         snapshots.make_dir(&temp, 0o700).map_err(fault)?;
         let (copied, name) = (Copied::default(), name.to_owned());
-        Ok(Self { snapshots, temp, name, settled: false, copied, warm: None, meta: None })
+        Ok(Self { snapshots, temp, name, settled: false, copied, ahead: None, warm: None, meta: None })
+    }
+
+    /// Copies large files ahead, while everything goes on. What can not be had by that is taken later.
+    pub(crate) fn hurry(&mut self, parts: &[Part]) {
+        let top = self.snapshots.sub(Path::new(&self.temp));
+        let folder = top.and_then(|top| {
+            top.make_dir(OsStr::new(AHEAD), 0o700)?;
+            top.sub(Path::new(AHEAD))
+        });
+        let Ok(folder) = folder else { return };
+        let mut ahead = Ahead::new(folder);
+        parts.iter().for_each(|(_, from)| ahead.copy(from));
+        self.ahead = Some(ahead);
+    }
+
+    /// Lets go of what was copied ahead and not used.
+    fn forget_ahead(&mut self) -> io::Result<()> {
+        self.ahead = None;
+        remove_tree(&self.snapshots.sub(Path::new(&self.temp))?, OsStr::new(AHEAD))
     }
 
     /// Takes the files; nothing may change them meanwhile. What belongs to `kernel`, the sandbox as the kernel knows
@@ -134,7 +157,8 @@ impl Taking {
             let top = self.snapshots.sub(Path::new(&self.temp))?;
             top.make_dir(OsStr::new(name), 0o700)?;
             let stat = from.stat()?;
-            let done = tree::copy(from, &top.sub(Path::new(name))?, &[(kernel, (stat.uid, stat.gid))])?;
+            let owners = [(kernel, (stat.uid, stat.gid))];
+            let done = tree::copy(from, &top.sub(Path::new(name))?, &owners, self.ahead.as_mut())?;
             self.copied.bytes += done.bytes;
             self.copied.entries += done.entries;
             Ok(())
@@ -162,6 +186,8 @@ impl Taking {
 
     /// Says of what it is.
     pub(crate) fn describe(&mut self, origin: Origin, layer: Option<&LayerMeta>) {
+        // What stays of it is removed with the rest by whoever comes next.
+        let _ = self.forget_ahead();
         let (workspace_dev, workspace_ino) = layer.map(LayerMeta::workspace_id).unwrap_or_default();
         self.meta = Some(Snapshot {
             version: VERSION,
@@ -249,7 +275,7 @@ pub(crate) fn restore(
             found => found.map_err(fault)?,
         };
         let (old, new) = (from.stat().map_err(fault)?, to.stat().map_err(fault)?);
-        tree::copy(&from, to, &[((old.uid, old.gid), (new.uid, new.gid))]).map_err(fault)?;
+        tree::copy(&from, to, &[((old.uid, old.gid), (new.uid, new.gid))], None).map_err(fault)?;
         // It is the new sandbox's own, with the new one's mode.
         to.set_mode(new.mode).map_err(fault)?;
     }
