@@ -173,9 +173,29 @@ pub struct Spec {
     /// It waits in a pool until it is claimed.
     #[serde(default)]
     pub pooled: bool,
+    /// It is a child of the sandbox whose envelope that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked: Option<Forked>,
     /// An interpreter that is prepared before anybody is told of the sandbox. A snapshot brings its own along.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<Warm>,
+}
+
+/// In what a fork is less than its parent. Ports that the parent publishes lead to the child from ports of the host that
+/// were free.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forked {
+    /// Laid over the envelope, in the same words; `null` takes away. What asks for more than there is is refused.
+    #[serde(default)]
+    pub narrow: serde_json::Value,
+}
+
+/// A port of the host's loopback that leads inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    pub host_port: u16,
+    pub port: u16,
 }
 
 /// A Python interpreter that comes to some point once, and from there goes on in any number of commands, in this sandbox
@@ -314,6 +334,9 @@ pub struct Status {
     pub disk_limit_bytes: u64,
     pub home: String,
     pub cwd: String,
+    /// Ports of the host's loopback that lead inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
 }
 
 /// What a living sandbox is doing.

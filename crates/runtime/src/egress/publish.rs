@@ -34,6 +34,15 @@ pub(crate) struct Publisher {
     pause: Option<Instant>,
 }
 
+/// Which ports of the host lead inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// Those of the envelope.
+    Named,
+    /// As many that are free: another sandbox has those of the envelope.
+    Free,
+}
+
 /// The process that carries.
 #[derive(Debug)]
 struct Porter {
@@ -45,14 +54,19 @@ struct Porter {
 
 impl Publisher {
     /// Listens. Before anything is launched: a port that is taken is a run that does not start.
-    pub(crate) fn open(ports: &[Publish]) -> Result<Self, Ending> {
+    pub(crate) fn open(ports: &[Publish], choice: Ports) -> Result<Self, Ending> {
         let mut doors = Vec::new();
         for publish in ports {
-            let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, publish.host_port))
-                .map_err(|error| taken(publish, &error))?;
+            let wanted = match choice {
+                Ports::Named => publish.host_port,
+                Ports::Free => 0,
+            };
+            let listen =
+                TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).map_err(|error| taken(publish, &error))?;
+            let found = listen.local_addr().map_err(|error| failed(&error))?.port();
             doors.push((listen, publish.port));
             // Without version 6 the other one is enough.
-            if let Ok(listen) = TcpListener::bind((Ipv6Addr::LOCALHOST, publish.host_port)) {
+            if let Ok(listen) = TcpListener::bind((Ipv6Addr::LOCALHOST, found)) {
                 doors.push((listen, publish.port));
             }
         }
@@ -60,6 +74,15 @@ impl Publisher {
             door.set_nonblocking(true).map_err(|error| failed(&error))?;
         }
         Ok(Self { doors, ..Self::default() })
+    }
+
+    /// Which port of the host leads where.
+    pub(crate) fn published(&self) -> impl Iterator<Item = Publish> + '_ {
+        let led = |(door, port): &(TcpListener, u16)| {
+            let address = door.local_addr().ok().filter(|address| address.is_ipv4())?;
+            Some(Publish { host_port: address.port(), port: *port })
+        };
+        self.doors.iter().filter_map(led)
     }
 
     /// Whether a porter may still be made.

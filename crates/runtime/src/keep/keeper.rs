@@ -19,7 +19,8 @@ use crate::meter::Meter;
 use crate::run::unix_millis;
 use fumehood_audit::TaskLog;
 use fumehood_backend::{Instance, Live};
-use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Said, Spec, Status};
+use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Published, Said, Spec, Status};
+use fumehood_model::egress::Publish;
 use fumehood_model::ending::{Ending, signal_name};
 use fumehood_model::event;
 use fumehood_model::exec::ExecRequest;
@@ -493,6 +494,11 @@ impl<'a> Keeper<'a> {
             disk_limit_bytes: self.life.disk_limit,
             home: self.life.home.clone(),
             cwd: self.life.base.cwd.to_string_lossy().into_owned(),
+            published: self
+                .publisher
+                .published()
+                .map(|Publish { host_port, port }| Published { host_port, port })
+                .collect(),
         }
     }
 

@@ -24,7 +24,7 @@ mod warm;
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
 
 use crate::causes::chain;
-use crate::egress::{self, Gate, Publisher, Wall};
+use crate::egress::{self, Gate, Ports, Publisher, Wall};
 use crate::meter::{Meter, Written};
 use crate::places::{self, Places};
 use crate::reaper::{Estate, Reaper};
@@ -66,6 +66,8 @@ pub struct LiveRequest {
     pub run: RunRequest,
     /// What was asked for.
     pub spec: Spec,
+    /// Its envelope's ports of the host are another sandbox's: it gets free ones.
+    pub free_ports: bool,
 }
 
 /// Makes a living sandbox, says so by `tell`, and keeps it until it ends. What `tell` was told is the one answer.
@@ -275,8 +277,9 @@ impl Birth<'_> {
         let mut plan = plan;
         plan.begin();
         self.enforcement = plan.enforcement().clone();
-        let publisher = Publisher::open(&envelope.network().publish)?;
-        let mut log = self.open_record()?;
+        let ports = if self.request.free_ports { Ports::Free } else { Ports::Named };
+        let publisher = Publisher::open(&envelope.network().publish, ports)?;
+        let mut log = self.open_record(&publisher)?;
         let launched = plan.launch().map_err(|error| start_failed(&StartError::Launch(error)));
         let launched = launched.and_then(|mut instance| match instance.live() {
             Some(_) => Ok(instance),
@@ -328,7 +331,7 @@ impl Birth<'_> {
         let _ = log.close(unix_millis());
     }
 
-    fn open_record(&self) -> Result<TaskLog, Ending> {
+    fn open_record(&self, publisher: &Publisher) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
             not_started(
                 "write the record",
@@ -338,12 +341,12 @@ impl Birth<'_> {
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
-        log.append_all(at, &self.opening()).map_err(unwritten)?;
+        log.append_all(at, &self.opening(publisher)).map_err(unwritten)?;
         Ok(log)
     }
 
-    fn opening(&self) -> Vec<Event> {
-        let LiveRequest { run, spec } = &self.request;
+    fn opening(&self, publisher: &Publisher) -> Vec<Event> {
+        let LiveRequest { run, spec, .. } = &self.request;
         let value =
             |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
         let launched = Event::Launched {
@@ -360,6 +363,7 @@ impl Birth<'_> {
             snapshot: spec.snapshot.clone(),
             expires_ms: spec.expires_ms,
             pooled: spec.pooled,
+            published: publisher.published().map(|one| format!("{}:{}", one.host_port, one.port)).collect(),
         });
         let inputs = run.envelope.filesystem().inputs.iter().map(|input| Event::FileIn {
             source: fumehood_audit::os_text(&input.source),
@@ -394,7 +398,7 @@ impl Birth<'_> {
     }
 
     fn life(&self) -> Life {
-        let LiveRequest { run, spec } = &self.request;
+        let LiveRequest { run, spec, .. } = &self.request;
         let mut base = run.exec.clone();
         for (name, value) in &spec.env {
             base.env.retain(|(known, _)| known != name.as_str());

@@ -9,7 +9,7 @@ use crate::keys::hex;
 use crate::live::Live;
 use crate::quota::Has;
 use crate::registry::{Repeat, Row};
-use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Sandbox, State};
+use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Published, Sandbox, State};
 use crate::spawn::{self, Birth};
 use crate::template;
 use fumehood_keep::wire::{Ask, Claim, Spec};
@@ -308,6 +308,7 @@ impl Plan<'_> {
             parent: self.origin.parent.clone(),
             home: status.home,
             cwd: status.cwd,
+            published: status.published.into_iter().map(Published::from).collect(),
             ended: None,
         };
         (Live::new(sandbox, Keeper::at(socket), self.spec.clone()), child)

@@ -9,7 +9,7 @@ use crate::keys;
 use crate::live::Live;
 use crate::registry::Kept;
 use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
-use fumehood_keep::wire::{Ask, Said, Spec};
+use fumehood_keep::wire::{Ask, Forked, Said, Spec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -93,7 +93,8 @@ impl Engine {
         }
     }
 
-    /// Makes `count` children of a sandbox, each with files like its own at one moment.
+    /// Makes `count` children of a sandbox, each with files like its own at one moment, and an envelope that is its own or
+    /// less.
     ///
     /// # Errors
     /// Its files could not be kept. What a single child failed with stands in its place.
@@ -101,7 +102,7 @@ impl Engine {
         &self,
         caller: &Caller,
         live: &Live,
-        count: usize,
+        (count, narrow): (usize, serde_json::Value),
         ttl: Option<Duration>,
     ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
         if count == 0 || count > MOST_CHILDREN {
@@ -116,7 +117,10 @@ impl Engine {
             return Err(strange("Snapshot"));
         };
         drop(transition);
-        let spec = Spec { snapshot: Some(name.clone()), ..live.spec().clone() };
+        // A child of a child is measured by what that is, which its keeper wrote down.
+        let envelope = self.envelope(live.id()).await?;
+        let (snapshot, forked) = (Some(name.clone()), Some(Forked { narrow }));
+        let spec = Spec { snapshot, envelope, forked, ..live.spec().clone() };
         let new = NewSandbox {
             template: Some(parent.template),
             ttl,

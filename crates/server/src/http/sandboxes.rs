@@ -85,6 +85,9 @@ pub(super) struct Named {
 pub(super) struct Fork {
     count: usize,
     ttl_seconds: Option<u64>,
+    /// In the words of `fumehood.toml`, laid over the parent's; `null` takes away. What asks for more than the parent has
+    /// is refused.
+    envelope: serde_json::Value,
 }
 
 /// What a fork came to, a child a line.
@@ -108,7 +111,7 @@ pub(super) struct TokensView {
 
 impl Default for Fork {
     fn default() -> Self {
-        Self { count: 1, ttl_seconds: None }
+        Self { count: 1, ttl_seconds: None, envelope: serde_json::Value::Null }
     }
 }
 
@@ -268,10 +271,13 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, Json<Vec<Child>>), ApiError> {
     let live = engine.find(&caller, &id)?;
     let ttl = fork.ttl_seconds.map(Duration::from_secs);
-    let children = engine.fork(&caller, &live, fork.count, ttl).await?.into_iter().map(|child| match child {
-        Ok(sandbox) => Child::Sandbox(Box::new(sandbox)),
-        Err(error) => Child::Error(error),
-    });
+    let children =
+        engine.fork(&caller, &live, (fork.count, fork.envelope), ttl).await?.into_iter().map(|child| {
+            match child {
+                Ok(sandbox) => Child::Sandbox(Box::new(sandbox)),
+                Err(error) => Child::Error(error),
+            }
+        });
     Ok((StatusCode::CREATED, Json(children.collect())))
 }
 
