@@ -194,6 +194,11 @@ fn resources(native: &Native, envelope: &Envelope, placement: &Placement, shape:
             limits.open_files
         ),
     ));
+    // As for the cgroup itself: only what lives on is to be paused.
+    if placement.living.is_some() && !native.hierarchy.can_freeze() {
+        let detail = "no cgroup that can be frozen is ours: it is paused by SIGSTOP to every process, until no thread runs. One that lets a timer or a descriptor of its own continue it runs until it is stopped again, within a second; a snapshot during which anything ran is taken again, and refused after three times";
+        held.push(watch("stop-signals", detail.to_owned()));
+    }
     held.extend(disk(envelope, placement));
     let clock = if shape.has_root() { "pid-namespace" } else { "landlock-scope" };
     held.push(kernel(clock, "at the wall clock every process ends with its first".to_owned()));

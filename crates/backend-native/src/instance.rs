@@ -4,6 +4,7 @@ use crate::bare::Held;
 use crate::broker::Brokered;
 use crate::cgroup::Cgroup;
 use crate::control::Control;
+use crate::halt::Stopped;
 use crate::identity::Identity;
 use crate::{orphans, syscalls, usage};
 use fumehood_backend::gateway::Gateway;
@@ -28,6 +29,8 @@ pub(crate) struct NativeInstance {
     /// Our sides of terminals that were made here, to be told, and whose they are.
     terminals: VecDeque<(u32, OwnedFd)>,
     frozen: bool,
+    /// Where signals stand in for a freezer: who was stopped by them.
+    stopped: Option<Stopped>,
     cpu_ms: u64,
     peak_bytes: u64,
 }
@@ -67,6 +70,7 @@ impl NativeInstance {
             exec: None,
             terminals: VecDeque::new(),
             frozen: false,
+            stopped: None,
             cpu_ms: 0,
             peak_bytes: 0,
         })
@@ -262,17 +266,33 @@ impl Live for NativeInstance {
     }
 
     fn freeze(&mut self) -> Result<(), FreezeError> {
-        let cgroup = self.parts.cgroup.as_ref().ok_or_else(no_freezer)?;
-        cgroup.freeze(true).map_err(|error| not_frozen(&error))?;
+        match self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes()) {
+            Some(cgroup) => cgroup.freeze(true).map_err(|error| not_frozen(&error))?,
+            None => {
+                let stopped = Stopped::all(self.parts.spawned.pid);
+                self.stopped = Some(stopped.map_err(|error| not_frozen(&error))?);
+            }
+        }
         self.frozen = true;
         Ok(())
     }
 
     fn thaw(&mut self) -> Result<(), FreezeError> {
-        let cgroup = self.parts.cgroup.as_ref().ok_or_else(no_freezer)?;
-        cgroup.freeze(false).map_err(|error| not_frozen(&error))?;
+        if let Some(mut stopped) = self.stopped.take() {
+            stopped.go_on(self.parts.spawned.pid);
+        } else if let Some(cgroup) = self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes()) {
+            cgroup.freeze(false).map_err(|error| not_frozen(&error))?;
+        }
         self.frozen = false;
         Ok(())
+    }
+
+    fn stood(&mut self) -> bool {
+        self.stopped.as_mut().is_none_or(|stopped| stopped.stood(self.parts.spawned.pid))
+    }
+
+    fn is_held(&self) -> bool {
+        self.stopped.is_none()
     }
 
     fn push_out(&mut self) -> u64 {
@@ -295,21 +315,7 @@ impl Live for NativeInstance {
     }
 }
 
-/// What stops processes against their will is the kernel's freezer alone. Signals do not: a timer of the sandbox's
-/// own can send the one that lets a stopped process go on.
-fn no_freezer() -> FreezeError {
-    FreezeError {
-        why: "no cgroup that can be frozen is ours on this host".to_owned(),
-        remedy: "run as root, or where systemd delegates a cgroup to you: `fumehood doctor` says how"
-            .to_owned(),
-        unsupported: true,
-    }
-}
-
 fn not_frozen(error: &io::Error) -> FreezeError {
-    if error.kind() == io::ErrorKind::Unsupported {
-        return no_freezer();
-    }
     let (why, remedy) = if error.kind() == io::ErrorKind::TimedOut {
         (
             "a process did not stop within five seconds, so all go on".to_owned(),

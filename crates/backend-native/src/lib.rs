@@ -18,6 +18,7 @@ pub mod control;
 pub mod enforcement;
 pub mod etc;
 pub mod gateway;
+mod halt;
 pub mod identity;
 mod image;
 pub mod init_image;

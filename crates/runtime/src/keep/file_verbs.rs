@@ -5,6 +5,7 @@ use super::files::{Caller, GuestFiles, busy};
 use super::keeper::{Keeper, Verdict};
 use super::snapshot::{Origin, Taking};
 use crate::run::unix_millis;
+use fumehood_backend::Live;
 use fumehood_keep::wire::{Ask, FailureCode, Phase, Said};
 use fumehood_model::event::Event;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Callers that work on files at once. Each has a thread, and a descriptor for each folder on its way.
 const MOST_AT_ONCE: usize = 32;
+/// A snapshot during which something ran is taken again.
+const MOST_ATTEMPTS: u32 = 3;
 /// Enough for the deepest folder that is gone down to.
 const STACK_BYTES: usize = 1 << 20;
 
@@ -52,20 +55,19 @@ impl Keeper<'_> {
         if !self.record(&Event::Snapshot { name: name.to_owned() }) {
             return Err(failures::unrecorded());
         }
-        let stood = self.life.frozen.is_some();
-        if !stood {
-            taking.hurry(&self.life.parts);
-        }
-        let begun = Instant::now();
-        if !stood {
-            self.freeze("stand still for a snapshot")?;
-        }
-        let taken = taking.take(&self.life.parts, kernel);
-        if !stood {
-            self.thaw("go on after the snapshot")?;
-        }
-        let frozen = begun.elapsed();
-        taken?;
+        let mut attempts = 1;
+        let frozen = loop {
+            let (frozen, stood) = self.take_files(&mut taking, kernel)?;
+            if stood {
+                break frozen;
+            }
+            if attempts == MOST_ATTEMPTS {
+                return Err(restless());
+            }
+            attempts += 1;
+            drop(taking);
+            taking = Taking::begin(&self.life.snapshots, name)?;
+        };
         let head = self.log.head();
         let origin = Origin {
             sandbox: self.id.to_owned(),
@@ -83,6 +85,28 @@ impl Keeper<'_> {
         let thread = std::thread::Builder::new().name("snapshot".to_owned()).stack_size(STACK_BYTES);
         let _ = thread.spawn(move || settle(taking, frozen, caller));
         Ok(())
+    }
+
+    /// Takes the files once. Gives for how long everything stood still, and whether it did.
+    fn take_files(&mut self, taking: &mut Taking, kernel: (u32, u32)) -> Verdict<(Duration, bool)> {
+        let paused = self.life.frozen.is_some();
+        if !paused {
+            taking.hurry(&self.life.parts);
+        }
+        let begun = Instant::now();
+        if paused {
+            // What it did before is past.
+            self.instance.live().map(Live::stood);
+        } else {
+            self.freeze("stand still for a snapshot")?;
+        }
+        let taken = taking.take(&self.life.parts, kernel);
+        let stood = self.instance.live().is_none_or(Live::stood);
+        if !paused {
+            self.thaw("go on after the snapshot")?;
+        }
+        let frozen = begun.elapsed();
+        taken.map(|_| (frozen, stood))
     }
 }
 
@@ -131,6 +155,18 @@ fn told(ask: &Ask) -> Option<Event> {
         | Ask::Expire { .. }
         | Ask::Stop { .. } => None,
     }
+}
+
+/// Where signals stand in for a freezer, a program can see to it that it goes on.
+fn restless() -> fumehood_keep::wire::Failure {
+    failures::new(
+        FailureCode::Busy,
+        (
+            "stand still for a snapshot",
+            "something inside goes on by itself whenever it is stopped".to_owned(),
+        ),
+        "end what continues itself by a timer, or run where a cgroup can be frozen: as root, or where systemd delegates one",
+    )
 }
 
 fn rootless() -> fumehood_keep::wire::Failure {

@@ -5,6 +5,7 @@ use super::connection::{Connection, Role};
 use super::failures;
 use super::keeper::{AT_ONCE, Keeper, MOST_RELAYS, PATIENCE, SIGKILL, killed, limit_of, lost};
 use super::relay::Relay;
+use super::verbs::LOOKS_EVERY;
 use crate::run::unix_millis;
 use fumehood_backend::{Event, ExecError, Live, WaitStatus};
 use fumehood_keep::wire::Said;
@@ -184,6 +185,10 @@ impl Keeper<'_> {
         let late = |one: &Connection| matches!(one.role, Role::New) && now >= one.born + PATIENCE;
         self.connections.retain(|_, one| !late(one));
         if self.life.frozen.is_some() {
+            if self.life.look_at.is_some_and(|at| now >= at) {
+                self.live().map(Live::stood);
+                self.life.look_at = Some(Instant::now() + LOOKS_EVERY);
+            }
             return;
         }
         self.meter.set_busy(self.commands.values().any(|command| command.ended.is_none()));

@@ -89,6 +89,8 @@ pub(crate) struct Life {
     pub(crate) halted: bool,
     /// Since when no process runs.
     pub(crate) frozen: Option<Instant>,
+    /// When it is to be seen that it stays so, where the kernel does not see to it.
+    pub(crate) look_at: Option<Instant>,
     pub(crate) claimed: bool,
     pub(crate) memory_limit: u64,
     pub(crate) disk_limit: u64,
@@ -308,7 +310,7 @@ impl<'a> Keeper<'a> {
         let meter = if frozen { None } else { self.meter.next() };
         let (wall, doors) =
             if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
-        let alarms = [expires, commands, impatient, meter, wall, doors];
+        let alarms = [expires, commands, impatient, meter, wall, doors, self.life.look_at];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 

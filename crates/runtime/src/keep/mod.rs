@@ -420,6 +420,7 @@ impl Birth<'_> {
             paused: false,
             halted: false,
             frozen: None,
+            look_at: None,
             claimed: false,
             memory_limit: limits.memory_bytes,
             disk_limit: limits.disk_bytes,

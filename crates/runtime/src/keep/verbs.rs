@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Commands at once; the first process inside takes no more.
 const MOST_RUNNING: usize = 64;
+/// How often it is seen to that what is stopped by signals stays so.
+pub(super) const LOOKS_EVERY: Duration = Duration::from_secs(1);
 const MOST_TAG_CHARS: usize = 128;
 /// Pipes are this large where the kernel allows it: fewer, larger reads.
 const PIPE_BYTES: usize = 256 << 10;
@@ -357,13 +359,17 @@ impl Keeper<'_> {
     pub(crate) fn freeze(&mut self, what: &str) -> Verdict<()> {
         let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
         live.freeze().map_err(|error| failures::not_frozen(what, error))?;
-        self.life.frozen = Some(Instant::now());
+        let held = live.is_held();
+        let now = Instant::now();
+        self.life.frozen = Some(now);
+        self.life.look_at = (!held).then(|| now + LOOKS_EVERY);
         Ok(())
     }
 
     pub(crate) fn thaw(&mut self, what: &str) -> Verdict<()> {
         let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
         live.thaw().map_err(|error| failures::not_frozen(what, error))?;
+        self.life.look_at = None;
         let stood = self.life.frozen.take().map(|since| since.elapsed()).unwrap_or_default();
         // Time that stood still for a command is not counted.
         for command in self.commands.values_mut() {
