@@ -76,7 +76,11 @@ fn narrowed(
         lay(&mut laid, json!({ "network": null, "credentials": { "secrets": null } }));
         lay(&mut laid, json!({ "network": { "publish": publish } }));
     }
+    let fewer = narrow.pointer("/network/allow").is_some();
     lay(&mut laid, narrow);
+    if fewer {
+        forget_secrets(&mut laid);
+    }
     let words = EnvelopeSpec::deserialize(&laid).map_err(|error| unlaid(&error))?;
     let child = check(&words, defaults)?;
     let child = parent.narrow(child).map_err(|error| {
@@ -84,6 +88,26 @@ fn narrowed(
         Refusal::new("narrow the envelope", error.to_string(), remedy)
     })?;
     Ok((words, child))
+}
+
+/// Takes away secrets that no rule uses any more.
+fn forget_secrets(laid: &mut Value) {
+    let rules: Vec<String> = laid
+        .pointer("/network/allow")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|rule| Some(rule.as_str()?.split_once(" with ")?.1.to_owned()))
+        .collect();
+    let Some(secrets) = laid.pointer_mut("/credentials/secrets").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    secrets.retain(|secret| {
+        let name = secret.as_str().and_then(|text| Some(text.split_once('=')?.0));
+        // What is no secret's form is told of as that.
+        name.is_none_or(|name| rules.iter().any(|rule| rule.split(word).any(|used| used == name)))
+    });
 }
 
 /// Lays a patch over: objects over each other, `null` takes away, everything else replaces.

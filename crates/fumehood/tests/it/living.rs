@@ -49,6 +49,11 @@ impl<'l> Living<'l> {
         Self { lab, id: ran.out().trim().to_owned() }
     }
 
+    /// One that is there already.
+    pub(crate) fn of(lab: &'l Lab, id: &str) -> Self {
+        Self { lab, id: id.to_owned() }
+    }
+
     pub(crate) fn folder(&self) -> PathBuf {
         self.lab.state().join("sandboxes").join(&self.id)
     }

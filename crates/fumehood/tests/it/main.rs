@@ -18,6 +18,8 @@ mod disk;
 #[cfg(test)]
 mod escape;
 #[cfg(test)]
+mod forks;
+#[cfg(test)]
 mod gate;
 #[cfg(test)]
 mod gvisor;
