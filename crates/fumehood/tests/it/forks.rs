@@ -11,6 +11,7 @@ both_callers! {
     a_fork_is_its_parent_or_less
     a_fork_has_ports_of_its_own
     what_has_ended_is_not_forked
+    a_published_port_is_served_whatever_threads_there_are
 }
 
 /// Forks, and gives the child.
@@ -128,4 +129,43 @@ fn what_has_ended_is_not_forked(lab: &Lab) {
     assert_eq!(one.fumehood(&["rm", &one.id], b"").code(), 0);
     let gone = fork(lab, &one, &[]).map(drop).unwrap_err();
     assert!(gone.contains("no sandbox"), "{gone}");
+}
+
+/// The keeper's children of that name.
+fn porters(one: &Living<'_>) -> Vec<String> {
+    let keeper = one.keeper_pid();
+    let list = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap();
+    let named = |pid: &&str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm"))
+            .is_ok_and(|name| name.trim() == "fumehood-porter")
+    };
+    list.split_whitespace().filter(named).map(str::to_owned).collect()
+}
+
+fn a_published_port_is_served_whatever_threads_there_are(lab: &Lab) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let one = Living::new(lab, &["--publish", &format!("{port}:8080")]);
+    // Made before anybody could have made a thread.
+    assert_eq!(porters(&one).len(), 1);
+    one.exec(&["sh", "-c", "echo me > who"]);
+    let argv = ["python3", "-c", SERVER].map(str::to_owned).to_vec();
+    let _server = one.start(fumehood_keep::wire::Exec { argv, ..Default::default() });
+    let mut watch = one.ask(&fumehood_keep::wire::Ask::Watch { path: "/workspace".into(), recursive: true });
+    assert!(watch.next().unwrap().is_some());
+    let serves =
+        || crate::lab::poll(crate::lab::DEADLINE, || get(port).is_some_and(|text| text.ends_with("me\n")));
+    assert!(serves());
+    let mut kill = lab.command("kill");
+    // Seen by its user's rights where that is another one.
+    kill.args(["-KILL", &porters(&one)[0]]);
+    assert_eq!(crate::lab::finish(kill, b"").code(), 0);
+    assert!(crate::lab::poll(crate::lab::DEADLINE, || porters(&one).is_empty() || get(port).is_some()));
+    // Without one the keeper carries by itself, and forks nothing.
+    assert!(serves() && serves());
+    let left = porters(&one);
+    assert!(
+        left.iter().all(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| stat.contains(") Z "))),
+        "{left:?}"
+    );
 }

@@ -88,7 +88,7 @@ impl<'l> Living<'l> {
         finish(command, input)
     }
 
-    fn keeper_pid(&self) -> i32 {
+    pub(crate) fn keeper_pid(&self) -> i32 {
         let words = std::fs::read(self.folder().join("sandbox.json")).unwrap();
         let sandbox: Sandbox = serde_json::from_slice(&words).unwrap();
         i32::try_from(sandbox.keeper_pid).unwrap()

@@ -30,6 +30,8 @@ pub(crate) struct Publisher {
     /// Connections that wait for their other half, by the number of the call.
     waiting: BTreeMap<u32, OwnedFd>,
     porter: Option<Porter>,
+    /// No porter is made any more: this process has more than one thread, or may have.
+    staffed: bool,
     /// Until when nothing is taken: no descriptor was free for it, and who waits at a door stays there.
     pause: Option<Instant>,
 }
@@ -87,7 +89,19 @@ impl Publisher {
 
     /// Whether a porter may still be made.
     pub(crate) fn will_fork(&self) -> bool {
-        !self.doors.is_empty()
+        !self.doors.is_empty() && !self.staffed
+    }
+
+    /// Makes the porter now, if there is something for it to do, and never another one: for a keeper that will have
+    /// more threads.
+    ///
+    /// Preconditions: this process has one thread.
+    pub(crate) fn staff(&mut self, forget: impl FnOnce()) {
+        if self.will_fork() {
+            // Without it the keeper carries.
+            self.porter = Porter::start(forget).ok();
+        }
+        self.staffed = true;
     }
 
     /// Carries nothing, or goes on.
@@ -133,24 +147,34 @@ impl Publisher {
         }
     }
 
-    /// The other half has come, or will not.
-    /// `forget` is done in a porter that is made for it.
-    pub(crate) fn dialled(&mut self, call: u32, result: io::Result<OwnedFd>, forget: impl FnOnce()) {
-        let Some(host) = self.waiting.remove(&call) else { return };
-        let Ok(guest) = result else { return };
+    /// The other half has come, or will not. `forget` is done in a porter that is made for it. Gives both halves back, the
+    /// host's first, where no porter takes them and none is made: then the caller carries.
+    pub(crate) fn dialled(
+        &mut self,
+        call: u32,
+        result: io::Result<OwnedFd>,
+        forget: impl FnOnce(),
+    ) -> Option<(OwnedFd, OwnedFd)> {
+        let host = self.waiting.remove(&call)?;
+        let guest = result.ok()?;
         let porter = match self.porter.take() {
-            Some(porter) => Ok(porter),
-            None => Porter::start(forget),
+            None if !self.staffed => Porter::start(forget).ok(),
+            kept => kept,
         };
-        match porter {
-            Ok(porter) => {
-                let sent = socket::send(porter.pairs.as_fd(), &[0], &[host.as_fd(), guest.as_fd()]);
-                // A porter that is gone is replaced with the next connection.
-                self.porter = sent.is_ok().then_some(porter);
+        if let Some(porter) = porter {
+            let sent = socket::send(porter.pairs.as_fd(), &[0], &[host.as_fd(), guest.as_fd()]);
+            // A porter that is gone is replaced with the next connection, where there may be another.
+            if sent.is_ok() {
+                self.porter = Some(porter);
+                discard(guest);
+                return None;
             }
-            Err(_) => self.porter = None,
+        }
+        if self.staffed {
+            return Some((host, guest));
         }
         discard(guest);
+        None
     }
 }
 

@@ -142,9 +142,13 @@ impl Keeper<'_> {
         let waiting =
             self.connections.iter().find(|(_, one)| matches!(one.role, Role::Dial(of) if of == call));
         let Some(number) = waiting.map(|(number, _)| *number) else {
-            let wall = &mut self.wall;
             // One whose caller has gone is closed.
-            return self.publisher.dialled(call, result, || wall.forget());
+            let carried = self.publisher.dialled(call, result, || {});
+            if let Some((host, inside)) = carried.filter(|_| self.relays.len() < MOST_RELAYS) {
+                let number = self.number();
+                self.relays.insert(number, Relay::new(host, inside, Vec::new()));
+            }
+            return;
         };
         let inside = match result {
             Ok(inside) if self.relays.len() < MOST_RELAYS => inside,
@@ -162,7 +166,7 @@ impl Keeper<'_> {
         // A socket that took nothing yet takes these few bytes at once.
         if connection.flush().is_ok_and(|all| all) {
             let early = std::mem::take(&mut connection.inward);
-            let mut relay = Relay::new(connection.stream, inside, early);
+            let mut relay = Relay::new(connection.stream.into(), inside, early);
             if relay.advance() {
                 self.relays.insert(number, relay);
             }

@@ -321,12 +321,18 @@ impl<'a> Keeper<'a> {
             }
             let Ok((stream, _)) = self.listener.accept() else { return };
             if let Ok(connection) = Connection::new(stream) {
-                let number = self.next;
-                self.next += 1;
+                let number = self.number();
                 self.connections.insert(number, connection);
                 self.hear(number);
             }
         }
+    }
+
+    /// One that nobody else has.
+    pub(super) fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
     }
 
     /// Reads what a caller says, and does it.

@@ -150,7 +150,7 @@ impl Birth<'_> {
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
-        let Standing { mut instance, places, publisher, mut log } = standing;
+        let Standing { mut instance, places, mut publisher, mut log } = standing;
         let gateway = instance.take_gateway();
         let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
         // No sandbox without one.
@@ -165,8 +165,10 @@ impl Birth<'_> {
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
         let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
-        // Not at the first packet, as in a run: who works on files has a thread of its own here.
+        // Not at the first packet and the first connection, as in a run: who works on files has a thread of its own here,
+        // and with more than one nothing is forked.
         wall.open();
+        publisher.staff(|| wall.forget());
         let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
