@@ -37,8 +37,9 @@ Usage: cargo xtask COMMAND
                    gvisor       the gvisor level beside `runsc run`
                    memory       mean memory of idle sandboxes
                    microvm      machines with a small root: restore, forks, snapshots
-                   serve        the daemon over HTTP: claims, bursts, a thousand idle sandboxes, the kill switch
+                   serve        the daemon over HTTP: claims, snapshots, bursts, a thousand idle sandboxes, the kill switch
                    size         size of the binary and of init, and that both are static
+                   warm         forks of an interpreter with pandas: to their first output, their memory, a hundred
                    wasm         the engine of the level wasm, and a script beside node
                    workspace    start under a large copy-on-write workspace, beside an empty one
     egress [PART]  the egress wall: start, stream, requests, memory, decide
@@ -53,7 +54,7 @@ Usage: cargo xtask COMMAND
 ";
 
 /// The parts of `bench`.
-const BENCH: [run::Part; 9] = [
+const BENCH: [run::Part; 10] = [
     ("start", bench::whole_process),
     ("engine", engine::judge),
     ("gvisor", gvisor::judge),
@@ -61,6 +62,7 @@ const BENCH: [run::Part; 9] = [
     ("microvm", microvm::of_a_small_root),
     ("serve", serve::judge),
     ("size", size::check),
+    ("warm", serve::warm::judge),
     ("wasm", wasm::judge),
     ("workspace", workspace::large_beside_empty),
 ];

@@ -12,6 +12,7 @@ const TIERS: &[(&str, u8)] = &[
     ("fumehood-audit", 1),
     ("fumehood-vault", 1),
     ("fumehood-keep", 1),
+    ("fumehood-warm", 2),
     ("fumehood-prove", 2),
     ("fumehood-backend", 2),
     ("fumehood-image", 2),

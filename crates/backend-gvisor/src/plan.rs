@@ -67,6 +67,13 @@ impl GvisorPlan {
                 remedy: "give this host's cgroup tree the memory and pids controllers".to_owned(),
             });
         }
+        if placement.living.as_ref().is_some_and(|living| living.warm.is_some()) {
+            return Err(Unenforceable {
+                clause: Clause::Filesystem,
+                why: "gVisor's kernel can not go on with a prepared interpreter".to_owned(),
+                remedy: "make it without, or use the level `container`".to_owned(),
+            });
+        }
         placement.gateway.as_ref().map_or(Ok(()), |spec| gateway::check(spec, &placement.shared))?;
         let enforcement = enforcement(gvisor, &runsc, envelope, placement);
         Ok(Self {

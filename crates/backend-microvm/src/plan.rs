@@ -435,6 +435,13 @@ fn refuse_what_is_not_held(envelope: &Envelope, placement: &Placement) -> Result
     if filesystem.session.is_some() || (placement.home.is_some() && placement.living.is_none()) {
         return refuse(Clause::Filesystem, "a machine keeps no session", "leave `--session` out");
     }
+    if placement.living.as_ref().is_some_and(|living| living.warm.is_some()) {
+        return refuse(
+            Clause::Filesystem,
+            "a prepared interpreter can not be shown to a machine",
+            "make it without: a fork of a machine goes on with all its processes; or use the level `container`",
+        );
+    }
     if !filesystem.caches.is_empty() {
         return refuse(Clause::Filesystem, "a machine keeps no caches", "leave `--cache` out");
     }

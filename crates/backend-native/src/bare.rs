@@ -117,6 +117,13 @@ pub(crate) fn check(
         }
         Some(WorkspaceMode::ReadWrite | WorkspaceMode::ReadOnly) | None => {}
     }
+    if placement.living.as_ref().is_some_and(|living| living.warm.is_some()) {
+        return cannot(
+            Clause::Filesystem,
+            "a prepared interpreter can not be shown",
+            "make it without, or use the level `container`",
+        );
+    }
     if let Some(mount) = files.mounts.iter().find(|mount| mount.at != mount.source) {
         let what = format!("`{}` can not be shown at `{}`", mount.source.display(), mount.at.display());
         return cannot(Clause::Filesystem, &what, "show it at its own path");

@@ -78,6 +78,11 @@ const PERIOD_US: u64 = 100_000;
 // === impl Hierarchy ===
 
 impl Hierarchy {
+    /// Whether what lives on in it can be stopped by it.
+    pub(crate) const fn can_freeze(&self) -> bool {
+        matches!(self, Self::V2 { .. } | Self::V1 { freezer: Some(_), .. })
+    }
+
     /// Looks at the mounts and at where we are in them; makes nothing.
     pub fn find() -> Self {
         let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -257,6 +262,11 @@ impl Cgroup {
                 .collect(),
             Version::Two => vec![&self.memory],
         }
+    }
+
+    /// Whether it can be frozen.
+    pub const fn freezes(&self) -> bool {
+        self.freezer.is_some()
     }
 
     /// Stops everybody in it, or lets them go on, and waits until that is so. `Unsupported` where this host has no

@@ -25,7 +25,7 @@ pub(crate) fn of(
         Shape::Bare { why } => Some(why),
     };
     let (filesystem, privilege, credentials, cleanup) = match why {
-        None => rooted(envelope, landlock, shape),
+        None => rooted(envelope, placement, landlock, shape),
         Some(why) => bare(envelope, placement, landlock, why),
     };
     Enforcement(vec![
@@ -69,7 +69,7 @@ fn filter(envelope: &Envelope, more: &str) -> Mechanism {
     kernel("seccomp", format!("allow-list `{profile}`; 32-bit and x32 calls are killed{more}"))
 }
 
-fn rooted(envelope: &Envelope, landlock: u32, shape: &Shape) -> Four {
+fn rooted(envelope: &Envelope, placement: &Placement, landlock: u32, shape: &Shape) -> Four {
     let root = host::euid() == 0;
     let user_namespace = if root {
         "a user namespace and a kernel uid of its own"
@@ -88,12 +88,17 @@ fn rooted(envelope: &Envelope, landlock: u32, shape: &Shape) -> Four {
             ),
         ),
     ];
-    let privilege = vec![
+    let mut privilege = vec![
         kernel("user-namespace", user_namespace.to_owned()),
         kernel("capabilities", "none; no_new_privs; bounding set empty".to_owned()),
         filter(envelope, if shape.has_network() { "" } else { "; no System V object and no message queue" }),
         kernel("pid-namespace", "sees and signals its own processes only".to_owned()),
     ];
+    let warm = placement.living.as_ref().is_some_and(|living| living.warm.is_some()).then(|| {
+        let detail = "commands that go on with the prepared interpreter are started like all others, behind the same walls; they have its memory in common, so the layout of addresses and the seed of hashes too";
+        kernel("warm-image", detail.to_owned())
+    });
+    privilege.extend(warm);
     let credentials = vec![
         kernel("empty-environment", "only named variables enter; no host descriptor does".to_owned()),
         kernel("mount-namespace", "no file of the home folder is visible but toolchains".to_owned()),
@@ -189,6 +194,11 @@ fn resources(native: &Native, envelope: &Envelope, placement: &Placement, shape:
             limits.open_files
         ),
     ));
+    // As for the cgroup itself: only what lives on is to be paused.
+    if placement.living.is_some() && !native.hierarchy.can_freeze() {
+        let detail = "no cgroup that can be frozen is ours: it is paused by SIGSTOP to every process, until no thread runs. One that lets a timer or a descriptor of its own continue it runs until it is stopped again, within a second; a snapshot during which anything ran is taken again, and refused after three times";
+        held.push(watch("stop-signals", detail.to_owned()));
+    }
     held.extend(disk(envelope, placement));
     let clock = if shape.has_root() { "pid-namespace" } else { "landlock-scope" };
     held.push(kernel(clock, "at the wall clock every process ends with its first".to_owned()));

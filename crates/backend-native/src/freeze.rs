@@ -24,7 +24,8 @@ fn no_freezer() -> FreezeError {
     }
 }
 
-fn not_frozen(error: &io::Error) -> FreezeError {
+/// Why they did not stop.
+pub(crate) fn not_frozen(error: &io::Error) -> FreezeError {
     if error.kind() == io::ErrorKind::Unsupported {
         return no_freezer();
     }

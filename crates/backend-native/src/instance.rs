@@ -4,6 +4,7 @@ use crate::bare::Held;
 use crate::broker::Brokered;
 use crate::cgroup::Cgroup;
 use crate::control::Control;
+use crate::halt::Stopped;
 use crate::identity::Identity;
 use crate::{freeze, orphans, syscalls, usage};
 use fumehood_backend::gateway::Gateway;
@@ -28,6 +29,8 @@ pub(crate) struct NativeInstance {
     /// Our sides of terminals that were made here, to be told, and whose they are.
     terminals: VecDeque<(u32, OwnedFd)>,
     frozen: bool,
+    /// Where signals stand in for a freezer: who was stopped by them.
+    stopped: Option<Stopped>,
     cpu_ms: u64,
     peak_bytes: u64,
 }
@@ -67,6 +70,7 @@ impl NativeInstance {
             exec: None,
             terminals: VecDeque::new(),
             frozen: false,
+            stopped: None,
             cpu_ms: 0,
             peak_bytes: 0,
         })
@@ -262,15 +266,33 @@ impl Live for NativeInstance {
     }
 
     fn freeze(&mut self) -> Result<(), FreezeError> {
-        freeze::set(self.parts.cgroup.as_ref(), true)?;
+        match self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes()) {
+            Some(cgroup) => freeze::set(Some(cgroup), true)?,
+            None => {
+                let stopped = Stopped::all(self.parts.spawned.pid);
+                self.stopped = Some(stopped.map_err(|error| freeze::not_frozen(&error))?);
+            }
+        }
         self.frozen = true;
         Ok(())
     }
 
     fn thaw(&mut self) -> Result<(), FreezeError> {
-        freeze::set(self.parts.cgroup.as_ref(), false)?;
+        if let Some(mut stopped) = self.stopped.take() {
+            stopped.go_on(self.parts.spawned.pid);
+        } else if let Some(cgroup) = self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes()) {
+            freeze::set(Some(cgroup), false)?;
+        }
         self.frozen = false;
         Ok(())
+    }
+
+    fn stood(&mut self) -> bool {
+        self.stopped.as_mut().is_none_or(|stopped| stopped.stood(self.parts.spawned.pid))
+    }
+
+    fn is_held(&self) -> bool {
+        self.stopped.is_none()
     }
 
     fn push_out(&mut self) -> u64 {

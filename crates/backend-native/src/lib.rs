@@ -19,6 +19,7 @@ pub mod enforcement;
 pub mod etc;
 pub mod freeze;
 pub mod gateway;
+mod halt;
 pub mod identity;
 mod image;
 pub mod init_image;

@@ -112,6 +112,7 @@ impl<'a> RootBuilder<'a> {
         self.workspace(overlay);
         self.caches();
         self.views();
+        self.warm();
         self.made_files();
         self.program
     }
@@ -276,6 +277,14 @@ impl<'a> RootBuilder<'a> {
             let at = beneath(&mount.at);
             self.parents(&at);
             self.view("show a read-only path", &mount.source, &at);
+        }
+    }
+
+    fn warm(&mut self) {
+        if let Some((host, guest)) = self.placement.living.clone().and_then(|living| living.warm) {
+            let at = beneath(&guest);
+            self.parents(&at);
+            self.bind("show the prepared interpreter", &host, &at, READ_ONLY);
         }
     }
 

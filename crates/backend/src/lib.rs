@@ -194,6 +194,17 @@ pub trait Live: Debug {
     /// The kernel refused; they are still stopped.
     fn thaw(&mut self) -> Result<(), FreezeError>;
 
+    /// Whether nothing of a frozen guest ran since it was frozen, or since this was asked the last time. What did is
+    /// stopped again.
+    fn stood(&mut self) -> bool {
+        true
+    }
+
+    /// Whether the kernel keeps a frozen guest so. If not, [`Live::stood`] is to be asked now and then.
+    fn is_held(&self) -> bool {
+        true
+    }
+
     /// Gives memory of a frozen guest back to the host, where it has somewhere to put it: to its disk what came from
     /// there, the rest to swap. Gives the bytes that this freed; they come back when they are touched.
     fn push_out(&mut self) -> u64;
@@ -256,6 +267,9 @@ pub struct LivingPlace {
     pub workspace: Option<PathBuf>,
     /// What it begins from: a folder that [`Live::write_down`] has filled.
     pub machine: Option<PathBuf>,
+    /// A folder with a prepared interpreter, or in which one is going to be, and the guest path that it is shown at,
+    /// read-only.
+    pub warm: Option<(PathBuf, PathBuf)>,
 }
 
 /// A file that is there for one sandbox alone, readable for all inside.

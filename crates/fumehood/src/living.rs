@@ -7,7 +7,7 @@ use crate::prepare::{WORKSPACE, shell, views};
 use crate::refusal::Refusal;
 use crate::{backends, images, paths};
 use fumehood_backend::Backend;
-use fumehood_keep::wire::Spec;
+use fumehood_keep::wire::{Forked, Spec};
 use fumehood_model::envelope::{Defaults, Envelope, EnvelopeSpec};
 use fumehood_model::exec::ExecRequest;
 use fumehood_model::level::{Blast, Level, Question, Stake, Trust};
@@ -17,6 +17,7 @@ use fumehood_runtime::run::{OutputMode, RunRequest};
 use fumehood_runtime::tape::Tape;
 use fumehood_runtime::toolchains::{Host, Toolchains};
 use serde::Deserialize as _;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -35,11 +36,18 @@ pub(crate) struct Prepared {
 }
 
 /// Settles everything. Starts nothing, and writes nothing.
-pub(crate) fn prepare(spec: Spec) -> Result<Prepared, Refusal> {
+pub(crate) fn prepare(mut spec: Spec) -> Result<Prepared, Refusal> {
     let places = Places::now()?;
     let mut words = envelope_of(&spec)?;
     let defaults = defaults(&places)?;
     let mut envelope = check(&words, &defaults)?;
+    let forked = spec.forked.take();
+    let free_ports = forked.is_some();
+    if let Some(Forked { narrow }) = forked.filter(|forked| !forked.narrow.is_null()) {
+        (words, envelope) = narrowed((&words, &envelope), narrow, &defaults)?;
+        // Its own children are measured by what it is.
+        spec.envelope = serde_json::to_value(&words).map_err(|error| unlaid(&error))?;
+    }
     let standing = Standing::of(&envelope)?;
     if let (Some(uid), None) = (standing.as_ref().and_then(Standing::user), words.privilege.user) {
         words.privilege.user = Some(uid);
@@ -61,7 +69,75 @@ pub(crate) fn prepare(spec: Spec) -> Result<Prepared, Refusal> {
         home_at,
         tape: Tape::None,
     };
-    Ok(Prepared { request: LiveRequest { run, spec, defaults }, backend, _standing: standing })
+    Ok(Prepared { request: LiveRequest { run, spec, defaults, free_ports }, backend, _standing: standing })
+}
+
+/// What a fork asks for, laid over what its parent has, of which it is a part.
+fn narrowed(
+    (words, parent): (&EnvelopeSpec, &Envelope),
+    narrow: Value,
+    defaults: &Defaults,
+) -> Result<(EnvelopeSpec, Envelope), Refusal> {
+    let mut laid = serde_json::to_value(words).map_err(|error| unlaid(&error))?;
+    if narrow.pointer("/network/net").and_then(Value::as_str) == Some("none") {
+        // Whatever it had of a network goes, and what that used. Ports that lead inside are no way out.
+        let publish = laid.pointer("/network/publish").cloned().unwrap_or_default();
+        lay(&mut laid, json!({ "network": null, "credentials": { "secrets": null } }));
+        lay(&mut laid, json!({ "network": { "publish": publish } }));
+    }
+    let fewer = narrow.pointer("/network/allow").is_some();
+    lay(&mut laid, narrow);
+    if fewer {
+        forget_secrets(&mut laid);
+    }
+    let words = EnvelopeSpec::deserialize(&laid).map_err(|error| unlaid(&error))?;
+    let child = check(&words, defaults)?;
+    let child = parent.narrow(child).map_err(|error| {
+        let remedy = "a fork can ask for less than its parent has, never for more; `fumehood create` makes one that has more";
+        Refusal::new("narrow the envelope", error.to_string(), remedy)
+    })?;
+    Ok((words, child))
+}
+
+/// Takes away secrets that no rule uses any more.
+fn forget_secrets(laid: &mut Value) {
+    let rules: Vec<String> = laid
+        .pointer("/network/allow")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|rule| Some(rule.as_str()?.split_once(" with ")?.1.to_owned()))
+        .collect();
+    let Some(secrets) = laid.pointer_mut("/credentials/secrets").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    secrets.retain(|secret| {
+        let name = secret.as_str().and_then(|text| Some(text.split_once('=')?.0));
+        // What is no secret's form is told of as that.
+        name.is_none_or(|name| rules.iter().any(|rule| rule.split(word).any(|used| used == name)))
+    });
+}
+
+/// Lays a patch over: objects over each other, `null` takes away, everything else replaces.
+fn lay(base: &mut Value, patch: Value) {
+    match (base, patch) {
+        (Value::Object(base), Value::Object(patch)) => {
+            for (name, value) in patch {
+                if value.is_null() {
+                    base.remove(&name);
+                } else {
+                    lay(base.entry(name).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (base, patch) => *base = patch,
+    }
+}
+
+fn unlaid(error: &serde_json::Error) -> Refusal {
+    let remedy = format!("write it as in `{FILE_NAME}`; `fumehood schema` prints what each field takes");
+    Refusal::new(STEP, error.to_string(), remedy)
 }
 
 /// The envelope that was written, and the level beside it.

@@ -202,6 +202,41 @@ pub struct Spec {
     /// Values of the envelope's secrets of the kind `given`. Never written: [`Spec::told`] alone has them.
     #[serde(default, skip_serializing)]
     pub literals: Literals,
+    /// It is a child of the sandbox whose envelope that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked: Option<Forked>,
+    /// An interpreter that is prepared before anybody is told of the sandbox. A snapshot brings its own along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Warm>,
+}
+
+/// In what a fork is less than its parent. Ports that the parent publishes lead to the child from ports of the host that
+/// were free.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forked {
+    /// Laid over the envelope, in the same words; `null` takes away. What asks for more than there is is refused.
+    #[serde(default)]
+    pub narrow: serde_json::Value,
+}
+
+/// A port of the host's loopback that leads inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    pub host_port: u16,
+    pub port: u16,
+}
+
+/// A Python interpreter that comes to some point once, and from there goes on in any number of commands, in this sandbox
+/// and in its forks. The command is [`WARM_PLACE`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warm {
+    /// What it runs first, as source.
+    pub prepare: String,
+    /// A command inside; `python3` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpreter: Option<String>,
 }
 
 /// The keeper's answer to a [`Spec`]: one line of JSON on its standard output, which it then closes. It lives on in a
@@ -331,6 +366,9 @@ pub struct Status {
     pub disk_limit_bytes: u64,
     pub home: String,
     pub cwd: String,
+    /// Ports of the host's loopback that lead inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
 }
 
 /// What a living sandbox is doing.
@@ -439,5 +477,8 @@ pub const MOST_ENTRIES: usize = 10_000;
 pub const KEPT_OUTPUT_BYTES: usize = 1 << 20;
 /// Commands that have ended and can still be attached to.
 pub const KEPT_EXECS: usize = 64;
+/// The command that goes on with the prepared interpreter of a sandbox, by its guest path. It takes `-c CODE`, `-m MODULE`,
+/// a file, `-` and `-u`, and arguments after them.
+pub const WARM_PLACE: &str = "/run/fumehood/warm/python3";
 /// The longest path or name in a request, in bytes.
 pub const MOST_PATH_BYTES: usize = 4096;

@@ -163,6 +163,9 @@ pub struct Living {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
     pub pooled: bool,
+    /// Ports of the host's loopback that lead inside, each `HOST:INSIDE`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<String>,
 }
 
 /// Written before anything is looked for.

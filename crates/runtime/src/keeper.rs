@@ -241,7 +241,8 @@ impl<'a> Keeper<'a> {
                 // Nothing here dials; a connection that nobody asked for is closed.
                 Event::Dialled { call, result } => {
                     let wall = &mut self.wall;
-                    self.publisher.dialled(call, result, || wall.forget());
+                    // It has one thread to the end, and makes porters as they are needed.
+                    drop(self.publisher.dialled(call, result, || wall.forget()));
                 }
                 Event::Denied { syscall } => self.hit(HitKind::Denied, syscall, 1),
                 Event::Gone => self.outcome = Some(self.outcome.take().unwrap_or(Outcome::Gone)),

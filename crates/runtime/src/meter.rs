@@ -32,6 +32,8 @@ pub(crate) enum Written {
     Nothing,
     /// A folder on the host's file system, whose bytes are watched.
     Folder(PathBuf),
+    /// That of a living sandbox. A prepared interpreter, which its forks share, is not of what it writes.
+    Living(PathBuf),
     /// A file system of the layer's own, which holds its limit; and whether it is larger than what is
     /// allowed now, so that its bytes are watched too.
     Image {
@@ -150,7 +152,12 @@ impl Meter {
     fn written_bytes(&mut self) -> u64 {
         match &self.written {
             Written::Nothing => 0,
-            Written::Folder(folder) => bytes_beneath(folder.clone()),
+            Written::Folder(folder) => bytes_beneath(vec![folder.clone()]),
+            Written::Living(folder) => {
+                let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                let own = all.filter(|entry| entry.file_name() != crate::keep::snapshot::WARM);
+                bytes_beneath(own.map(|entry| entry.path()).collect())
+            }
             Written::Image { mount, larger } => {
                 let Some(room) = host::room(mount.as_raw_fd()) else { return 0 };
                 let last = FULL_BYTES.min((room.free_bytes + room.used_bytes) / FULL_PART);
@@ -178,11 +185,11 @@ impl Meter {
 
 /// Bytes that the files beneath a folder take on disk. An empty one counts too: names are limited on
 /// every disk. Links are not followed; what vanishes meanwhile takes nothing.
-fn bytes_beneath(top: PathBuf) -> u64 {
+fn bytes_beneath(tops: Vec<PathBuf>) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     const BLOCK_BYTES: u64 = 512;
     const LEAST_BYTES: u64 = 4096;
-    let mut waiting = VecDeque::from([top]);
+    let mut waiting = VecDeque::from(tops);
     let mut total = 0_u64;
     while let Some(folder) = waiting.pop_front() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

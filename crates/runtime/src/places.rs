@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -131,9 +131,12 @@ impl Places {
         id: &TaskId,
         request: &RunRequest,
         folder: &Path,
+        warm: bool,
     ) -> Result<Self, PlaceError> {
         let envelope = &request.envelope;
         let owner = owner_of(envelope);
+        let warm = warm.then(|| folder.join(snapshot::WARM));
+        warm.as_deref().map_or(Ok(()), make_shown)?;
         let home = folder.join("home");
         make_folder(&home, owner)?;
         let workspace = envelope.filesystem().workspace.is_none().then(|| folder.join("workspace"));
@@ -150,7 +153,11 @@ impl Places {
             toolchains: request.toolchains.clone(),
             gateway: envelope.network().egress.as_ref().map(ports::living),
             files: Vec::new(),
-            living: Some(LivingPlace { workspace, machine: None }),
+            living: Some(LivingPlace {
+                workspace,
+                machine: None,
+                warm: warm.map(|host| (host, PathBuf::from(fumehood_warm::FOLDER))),
+            }),
         };
         Ok(Self { placement, layer, own_layer: None, output: None })
     }
@@ -327,6 +334,14 @@ fn make_folder(path: &Path, owner: Option<(u32, u32)>) -> Result<(), PlaceError>
             None => Ok(()),
         },
     }
+}
+
+/// A folder that others may look into, where they can reach it.
+fn make_shown(path: &Path) -> Result<(), PlaceError> {
+    let made = DirBuilder::new().create(path);
+    // Whatever the mask is.
+    let made = made.and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)));
+    made.map_err(|source| PlaceError::Folder { path: path.to_owned(), source })
 }
 
 /// Removes a layer of one run, with nothing followed out of it.

@@ -1,7 +1,7 @@
 //! One run, from a checked envelope to a report.
 
 use crate::causes::chain;
-use crate::egress::{self, Gate, Prepared, Publisher, Tell, Wall};
+use crate::egress::{self, Gate, Ports, Prepared, Publisher, Tell, Wall};
 use crate::files::layer::Layer;
 use crate::finish::{self, Finished};
 use crate::keeper::{self, Keeper, SIGNALS, Streams};
@@ -141,8 +141,8 @@ impl Attempt<'_> {
         plan.adapt(&mut self.exec);
         plan.begin();
         self.enforcement = plan.enforcement().clone();
-        let publisher =
-            Publisher::open(&self.request.envelope.network().publish).inspect_err(|_| places.give_back())?;
+        let publisher = Publisher::open(&self.request.envelope.network().publish, Ports::Named)
+            .inspect_err(|_| places.give_back())?;
         let streams = self.streams().inspect_err(|_| places.give_back())?;
         let mut log = self.open_record().inspect_err(|_| places.give_back())?;
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;

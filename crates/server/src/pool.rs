@@ -214,6 +214,7 @@ fn made_of(spec: &Spec) -> Spec {
         level: spec.level.clone(),
         accept_tcg: spec.accept_tcg,
         snapshot: spec.snapshot.clone(),
+        warm: spec.warm.clone(),
         ..Spec::default()
     }
 }

@@ -30,6 +30,8 @@ pub struct NewSandbox {
     pub envelope: serde_json::Value,
     /// Values of secrets of the caller's own, that the envelope's rules use.
     pub literals: Literals,
+    /// An interpreter that is to be prepared in it.
+    pub warm: Option<fumehood_keep::wire::Warm>,
     /// A caller's own key: the same key gives the same sandbox again.
     pub idempotency_key: Option<String>,
 }
@@ -79,8 +81,27 @@ pub struct Sandbox {
     pub parent: Option<String>,
     pub home: String,
     pub cwd: String,
+    /// Ports of the host's loopback that lead inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
     /// Why and when it ended. Absent while it lives.
     pub ended: Option<Ended>,
+}
+
+/// A port of the host's loopback, and the one inside that it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Published {
+    pub host_port: u16,
+    pub port: u16,
+}
+
+// === impl Published ===
+
+impl From<fumehood_keep::wire::Published> for Published {
+    fn from(one: fumehood_keep::wire::Published) -> Self {
+        let fumehood_keep::wire::Published { host_port, port } = one;
+        Self { host_port, port }
+    }
 }
 
 /// The end of a sandbox.

@@ -5,6 +5,7 @@
 //! level = "container"             # chosen from the envelope if absent
 //! accept_tcg = true               # for the level `microvm`: its processor may be emulated by software
 //! env = { LANG = "C.UTF-8" }
+//! warm = { prepare = "import json" }   # an interpreter that commands with `warm` go on with
 //! [envelope.resources]            # in the words of fumehood.toml
 //! memory = "1 GiB"
 //! ```
@@ -12,7 +13,7 @@
 use crate::error::{ApiError, Code};
 use crate::sandbox::BASE_TEMPLATE;
 use fumehood_keep::literals::Literals;
-use fumehood_keep::wire::Spec;
+use fumehood_keep::wire::{Spec, Warm};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -32,6 +33,7 @@ struct Template {
     #[serde(default)]
     accept_tcg: bool,
     snapshot: Option<String>,
+    warm: Option<Warm>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]
@@ -74,6 +76,7 @@ impl Templates {
             level: template.level,
             accept_tcg: template.accept_tcg,
             snapshot: template.snapshot,
+            warm: template.warm,
             env: template.env.into_iter().collect(),
             ..Spec::default()
         })

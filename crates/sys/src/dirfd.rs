@@ -11,6 +11,7 @@
 mod clone;
 mod copy;
 mod inside;
+mod lease;
 mod listing;
 mod ops;
 mod stat;

@@ -73,6 +73,14 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
+/// How many threads this process has.
+///
+/// # Errors
+/// `/proc` can not be read.
+pub fn threads() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
 /// This process's number.
 pub(crate) fn own_pid() -> usize {
     // SAFETY: no arguments; the call does not fail.

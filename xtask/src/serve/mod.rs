@@ -2,7 +2,9 @@
 
 mod http;
 mod sdk;
+mod snapshot;
 mod soak;
+pub(crate) mod warm;
 
 pub(crate) use soak::soak;
 
@@ -45,7 +47,15 @@ pub(crate) fn judge() -> Done {
         (Ok(warm), Ok(cold)) => most("a cold create, ms more", cold - warm, 10.0),
         (Err(problem), _) | (_, Err(problem)) => Err(problem.to_string().into()),
     };
-    run::together([compared, sdk::judge(&binary), burst(&binary), many(&binary), halt(&binary)])
+    let parts = [
+        compared,
+        sdk::judge(&binary),
+        snapshot::judge(&binary),
+        burst(&binary),
+        many(&binary),
+        halt(&binary),
+    ];
+    run::together(parts)
 }
 
 /// From a pool: claim and first byte; then what a live sandbox does.
@@ -193,7 +203,11 @@ fn free() -> Result<SocketAddr> {
 }
 
 fn create(client: &mut Client) -> Result<String> {
-    let made = client.call("POST", "/v1/sandboxes", "{}")?;
+    create_of(client, "{}")
+}
+
+fn create_of(client: &mut Client, body: &str) -> Result<String> {
+    let made = client.call("POST", "/v1/sandboxes", body)?;
     Ok(made["id"].as_str().ok_or("a sandbox without an id")?.to_owned())
 }
 
@@ -225,8 +239,16 @@ fn say(what: &str, seen: f64, rest: &str) {
 
 impl Daemon {
     fn start(binary: &Path, flags: &[&str]) -> Result<Self> {
+        Self::make(binary, flags, &|_, _| Ok(()))
+    }
+
+    /// As [`Daemon::start`], after its state folder was furnished; what is beside that folder goes with it.
+    fn make(binary: &Path, flags: &[&str], furnish: &dyn Fn(&Path, &Path) -> Done) -> Result<Self> {
         let folder = Scratch::new()?;
         let state = folder.0.join("state");
+        std::fs::create_dir_all(&state)?;
+        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        furnish(&state, &folder.0)?;
         let address = free()?;
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let mut daemon = Self {

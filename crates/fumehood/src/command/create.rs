@@ -6,7 +6,7 @@ use crate::image_config;
 use crate::refusal::Refusal;
 use crate::{config, images, sandboxes, scope, screen, spec, tasks, usage};
 use clap::Parser;
-use fumehood_keep::wire::{Born, Spec};
+use fumehood_keep::wire::{Born, Spec, Warm};
 use fumehood_model::image::is_folder;
 use fumehood_model::level::{Blast, Level, Trust};
 use fumehood_model::quantity;
@@ -40,6 +40,13 @@ struct Args {
     /// Begin with the files of a snapshot (`fumehood snapshot ID NAME`)
     #[arg(long, value_name = "NAME", help_heading = "Files")]
     snapshot: Option<String>,
+    /// Prepare a Python interpreter by this code, or by the file `@FILE`, once: `fumehood exec --warm` goes on with it in
+    /// milliseconds, in this sandbox and in its forks
+    #[arg(long, value_name = "CODE|@FILE", help_heading = "Commands")]
+    warm: Option<String>,
+    /// The interpreter to prepare, a command inside [default: python3]
+    #[arg(long, value_name = "COMMAND", help_heading = "Commands", requires = "warm")]
+    warm_python: Option<String>,
     /// Stand on an image of the store, or on an unpacked root folder, in place of the host's system folders
     #[arg(long, value_name = "NAME|DIR", help_heading = "Files")]
     image: Option<OsString>,
@@ -108,13 +115,19 @@ struct Args {
     json: bool,
 }
 
+/// It is an argument of a command, and one is 128 KiB at most.
+const MOST_PREPARATION_BYTES: usize = 100_000;
+
 const EXAMPLES: &str = "Examples:
   id=$(fumehood create --ttl 1h)
   fumehood exec $id -- sh -c 'echo hello > note'
   fumehood exec $id -- cat note
   fumehood stop $id
   A project, and what a tool needs to install packages:
-    fumehood create --workspace . --preset npm";
+    fumehood create --workspace . --preset npm
+  An interpreter that has begun:
+    id=$(fumehood create --warm 'import pandas as pd')
+    fumehood exec --warm $id -- -c 'print(pd.__version__)'";
 
 pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     scope::enter("create", &words);
@@ -155,6 +168,7 @@ pub(super) fn show(born: &Born, json: bool) -> Result<(), Refusal> {
 
 /// What is asked of the keeper: the same words as a run's, put together in the same way.
 fn spec_of(args: Args) -> Result<Spec, Refusal> {
+    let warm = args.warm.as_deref().map(|typed| warm(typed, args.warm_python.clone())).transpose()?;
     let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
     let accept_tcg = args.accept_tcg;
     let image = args.template.as_deref().map(super::template::built).transpose()?.or(args.image);
@@ -199,7 +213,29 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, accept_tcg, ..Spec::default() })
+    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, accept_tcg, warm, ..Spec::default() })
+}
+
+/// The code that was typed, or that is in the file that was named.
+fn warm(typed: &str, interpreter: Option<String>) -> Result<Warm, Refusal> {
+    let prepare = match typed.strip_prefix('@') {
+        None => typed.to_owned(),
+        Some(path) => std::fs::read_to_string(path).map_err(|error| {
+            Refusal::new(
+                "read the preparation",
+                format!("`{}`: {error}", fumehood_model::text::shown(path)),
+                "name a file of Python source, as in `--warm @prepare.py`",
+            )
+        })?,
+    };
+    if prepare.len() > MOST_PREPARATION_BYTES || prepare.contains('\0') {
+        return Err(Refusal::new(
+            "read the preparation",
+            "it is longer than 100 kB, or has a zero byte",
+            "put most of it into a module of the workspace, and import that",
+        ));
+    }
+    Ok(Warm { prepare, interpreter })
 }
 
 /// Starts a keeper and hears its one answer.

@@ -6,7 +6,7 @@ use crate::{after, host, screen, usage};
 use clap::Parser;
 use fumehood_keep::client::{Connection, Frame};
 use fumehood_keep::frame::Kind;
-use fumehood_keep::wire::{Ask, Exec, Failure, FailureCode, Said};
+use fumehood_keep::wire::{Ask, Exec, Failure, FailureCode, Said, WARM_PLACE};
 use fumehood_model::code::{LOST, NOT_EXECUTABLE, NOT_FOUND, NOT_STARTED, exit_code};
 use fumehood_model::quantity;
 use fumehood_sys::poll::{self, Interest};
@@ -40,6 +40,9 @@ struct Args {
     /// Give it no terminal
     #[arg(long, overrides_with = "tty")]
     no_tty: bool,
+    /// Go on with the interpreter that was prepared (`fumehood create --warm`): the command is what follows `python3`
+    #[arg(long)]
+    warm: bool,
     /// Set a variable. May be repeated
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
     env: Vec<String>,
@@ -55,7 +58,7 @@ struct Args {
     /// The sandbox, or the beginning of its id
     #[arg(value_name = "ID")]
     id: String,
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, required = true)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present = "warm")]
     command: Vec<OsString>,
 }
 
@@ -64,6 +67,7 @@ const EXAMPLES: &str = "Examples:
   fumehood exec 1m8n -- sh                      a shell, at a terminal
   tar c src | fumehood exec 1m8n -- tar x       input goes in
   fumehood exec --detach 1m8n -- npm run dev    goes on without us
+  fumehood exec --warm 1m8n -- -c 'print(pd)'   begins where a preparation ended
 
 Exit codes: the command's own; 122 lost, 124 timed out, 125 not started, 126 not executable, 127 not
 found, 137 out of memory, 128+n ended by signal n.";
@@ -88,7 +92,7 @@ fn attempt(args: &Args) -> Result<u8, Refusal> {
     let wants_terminal = (at_terminal || args.tty) && !args.no_tty && !args.detach;
     let size = wants_terminal.then(host::window_size);
     let exec = Exec {
-        argv: args.command.iter().map(|word| text(word)).collect::<Result<_, _>>()?,
+        argv: argv(args)?,
         env: args.env.iter().map(|pair| variable(pair)).collect::<Result<_, _>>()?,
         cwd: args.cwd.clone(),
         terminal: size.map(|size| (size.rows, size.columns)),
@@ -103,7 +107,7 @@ fn attempt(args: &Args) -> Result<u8, Refusal> {
     let mut connection = found.ask(&Ask::Exec(exec))?;
     let number = match connection.next().map_err(|error| found.unreached(&error))? {
         Some(Frame::Said(Said::Started { exec, .. })) => exec,
-        Some(Frame::Said(Said::Failed(failure))) => return Ok(refused(&found, failure)),
+        Some(Frame::Said(Said::Failed(failure))) => return Ok(refused(&found, failure, args.warm)),
         _ => return Err(found.unreached(&fumehood_keep::client::CallError::Closed)),
     };
     if args.detach {
@@ -113,7 +117,21 @@ fn attempt(args: &Args) -> Result<u8, Refusal> {
     Follow { found: &found, connection, number, signals, takes_input, terminal: wants_terminal }.run()
 }
 
-fn refused(found: &Found, failure: Failure) -> u8 {
+fn argv(args: &Args) -> Result<Vec<String>, Refusal> {
+    let words = args.command.iter().map(|word| text(word));
+    args.warm.then(|| Ok(WARM_PLACE.to_owned())).into_iter().chain(words).collect()
+}
+
+fn refused(found: &Found, failure: Failure, warm: bool) -> u8 {
+    if warm && failure.code == FailureCode::NotFound {
+        Refusal::new(
+            "go on with the prepared interpreter",
+            format!("`{}` has none", found.id),
+            "make the sandbox with `fumehood create --warm CODE`",
+        )
+        .tell();
+        return NOT_FOUND;
+    }
     let code = match (failure.code, failure.message.as_str()) {
         (FailureCode::NotFound, "find the command") => NOT_FOUND,
         (FailureCode::Denied, "execute the command") => NOT_EXECUTABLE,

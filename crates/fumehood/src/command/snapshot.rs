@@ -6,9 +6,10 @@ use crate::sandboxes::{self, Found};
 use crate::{scope, screen, tasks, usage};
 use clap::{Parser, Subcommand};
 use fumehood_keep::client::CallError;
-use fumehood_keep::wire::{Ask, Failure, Said, Spec};
+use fumehood_keep::wire::{Ask, Born, Failure, Forked, Published, Said, Spec};
 use fumehood_model::text::shown;
 use fumehood_runtime::keep::snapshot::{self, HIDDEN};
+use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,13 +43,16 @@ struct SnapshotArgs {
 
 /// Make new sandboxes that begin with the files of one that lives, as they are now.
 ///
-/// Each has its own id, record, placeholders of secrets and time to live, the same envelope, and what it writes is its
-/// own. The ids are printed. Processes are forked at the level `microvm` alone.
+/// Each has its own id, record, placeholders of secrets and time to live, and what it writes is its own. Its envelope is the
+/// same, or less of it by the flags here; a port that the first one publishes leads to it from another port of the host.
+/// The ids are printed. Processes are forked at the level `microvm` alone, but an interpreter that was prepared
+/// (`create --warm`) comes along.
 #[derive(Debug, Parser)]
 #[command(
     max_term_width = 100,
     after_help = "Example:
-  fumehood fork 1m8n -n 3"
+  fumehood fork 1m8n -n 3
+  fumehood fork 1m8n --net none --mem 512MiB"
 )]
 struct ForkArgs {
     #[arg(value_name = "ID")]
@@ -62,6 +66,30 @@ struct ForkArgs {
     /// Stop each after this time: `30m`, `8h` [default: each lives until it is stopped]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     ttl: Option<String>,
+    /// How far it reaches: `none`, `dns`, `allow`; no further than the first
+    #[arg(long, value_name = "REACH", help_heading = "Less than the first")]
+    net: Option<String>,
+    /// These rules alone, each a part of what the first may do. May be repeated
+    #[arg(long, value_name = "RULE", help_heading = "Less than the first")]
+    allow: Vec<String>,
+    /// No port of the host leads to it
+    #[arg(long, help_heading = "Less than the first")]
+    no_publish: bool,
+    /// Memory
+    #[arg(long, value_name = "SIZE", help_heading = "Less than the first", allow_hyphen_values = true)]
+    mem: Option<String>,
+    /// Processors
+    #[arg(long, value_name = "NUMBER", help_heading = "Less than the first", allow_hyphen_values = true)]
+    cpus: Option<String>,
+    /// Processes and threads
+    #[arg(long, value_name = "NUMBER", help_heading = "Less than the first", allow_hyphen_values = true)]
+    pids: Option<u32>,
+    /// Bytes that may be kept on disk
+    #[arg(long, value_name = "SIZE", help_heading = "Less than the first", allow_hyphen_values = true)]
+    disk: Option<String>,
+    /// End each command after this time
+    #[arg(long, value_name = "TIME", help_heading = "Less than the first", allow_hyphen_values = true)]
+    timeout: Option<String>,
     /// A label, in place of those of the first. May be repeated
     #[arg(long = "label", value_name = "NAME=VALUE")]
     labels: Vec<String>,
@@ -168,6 +196,15 @@ fn fork(args: &ForkArgs) -> Result<(), Refusal> {
         ));
     }
     let found = sandboxes::pick(&args.id)?;
+    if found.is_kept() {
+        let why =
+            format!("`{}` has ended; its files were kept, and nothing keeps them in one state", found.id);
+        return Err(Refusal::new(
+            STEP,
+            why,
+            "fork a sandbox that lives, or begin with a snapshot: `fumehood create --snapshot NAME`",
+        ));
+    }
     let description = found.description().ok_or_else(|| {
         Refusal::new(
             STEP,
@@ -185,11 +222,56 @@ fn fork(args: &ForkArgs) -> Result<(), Refusal> {
     let name = format!("{HIDDEN}{}-{random:016x}", found.id);
     take(&found, name.clone(), args.memory)?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    let spec =
-        Spec { snapshot: Some(name.clone()), expires_ms, labels, actor, pooled: false, ..description.spec };
-    let born = (0..args.count).try_for_each(|_| create::show(&create::start(&spec)?, args.json));
+    let forked = Some(Forked { narrow: narrow(args) });
+    let snapshot = Some(name.clone());
+    let spec = Spec { snapshot, expires_ms, labels, actor, pooled: false, forked, ..description.spec };
+    let born = (0..args.count).try_for_each(|_| {
+        let born = create::start(&spec)?;
+        create::show(&born, args.json)?;
+        if let (Born::Ready { id, status, .. }, false) = (&born, args.json) {
+            for Published { host_port, port } in &status.published {
+                screen::note(&format!("{id}: 127.0.0.1:{host_port} leads to its port {port}"));
+            }
+        }
+        Ok(())
+    });
     let removed = snapshot::remove(&folder, &name).map_err(|failure| refused(&failure));
     born.and(removed)
+}
+
+/// What the flags say, in the words of an envelope.
+fn narrow(args: &ForkArgs) -> Value {
+    let mut network = Map::new();
+    let mut resources = Map::new();
+    let mut set = |name: &str, value: Option<&String>| {
+        if let Some(value) = value {
+            resources.insert(name.to_owned(), json!(value));
+        }
+    };
+    set("memory", args.mem.as_ref());
+    set("cpus", args.cpus.as_ref());
+    set("disk", args.disk.as_ref());
+    // The largest file is as large as the disk where nobody says; one that was said may be more than the disk is now.
+    set("file-size", args.disk.as_ref());
+    set("timeout", args.timeout.as_ref());
+    if let Some(pids) = args.pids {
+        resources.insert("processes".to_owned(), json!(pids));
+    }
+    if let Some(net) = &args.net {
+        network.insert("net".to_owned(), json!(net));
+    }
+    if !args.allow.is_empty() {
+        network.insert("allow".to_owned(), json!(args.allow));
+        // A preset is more rules.
+        network.insert("presets".to_owned(), Value::Null);
+    }
+    if args.no_publish {
+        network.insert("publish".to_owned(), Value::Null);
+    }
+    if network.is_empty() && resources.is_empty() {
+        return Value::Null;
+    }
+    json!({ "network": network, "resources": resources })
 }
 
 fn list(json: bool) -> Result<(), Refusal> {

@@ -5,7 +5,8 @@ use crate::lab::{self, Lab};
 use crate::living::{Living, shell};
 use fumehood_keep::client::Frame;
 use fumehood_keep::frame::Kind;
-use fumehood_keep::wire::{Ask, Change, Entry, EntryKind, FailureCode, Said};
+use fumehood_keep::wire::{Ask, Change, Entry, EntryKind, Exec, FailureCode, Said};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +15,7 @@ both_callers! {
     a_guest_that_swaps_paths_leads_nobody_out
     changes_inside_are_told_outside
     a_snapshot_is_of_one_moment
+    large_files_that_are_written_meanwhile_are_of_that_moment_too
     a_fork_copies_what_changed_and_never_the_workspace
 }
 
@@ -196,6 +198,59 @@ pub(crate) fn a_snapshot_is_of_one_moment(lab: &Lab) {
 
 const FOLDERS: usize = 50;
 const FILES: usize = 1000;
+
+/// Writes a number all over two large files, in turn, by every way there is: anew, in place, and through memory.
+const REWRITES: &str = "import mmap, os
+SIZE = 1 << 20
+for name in 'AB':
+    open(name, 'wb').write((0).to_bytes(8, 'big') * (SIZE // 8))
+open('quiet', 'wb').write(b'q' * SIZE)
+print('ready', flush=True)
+for number in range(1, 1 << 40):
+    words = number.to_bytes(8, 'big') * (SIZE // 8)
+    for name in 'AB':
+        way = number % 3
+        if way == 0:
+            open(name + '.new', 'wb').write(words)
+            os.rename(name + '.new', name)
+        elif way == 1:
+            with open(name, 'r+b') as file: file.write(words)
+        else:
+            with open(name, 'r+b') as file, mmap.mmap(file.fileno(), SIZE) as memory: memory[:] = words
+";
+
+fn large_files_that_are_written_meanwhile_are_of_that_moment_too(lab: &Lab) {
+    let one = Living::new(lab, &[]);
+    if !can_freeze(&one) {
+        return;
+    }
+    let (_, mut running) =
+        one.start(Exec { argv: ["python3", "-c", REWRITES].map(str::to_owned).to_vec(), ..Exec::default() });
+    assert!(matches!(running.next().unwrap(), Some(Frame::Bytes(Kind::Stdout, _))));
+    for round in 0..12 {
+        let name = format!("s{round}");
+        let said = one.call(&Ask::Snapshot { name: name.clone(), memory: None });
+        assert!(matches!(said, Said::Snapshot { .. }), "{said:?}");
+        let folder = lab.state().join("snapshots").join(&name);
+        let numbers = |file: &str| -> BTreeSet<u64> {
+            let bytes = fs::read(folder.join("workspace").join(file)).unwrap();
+            assert_eq!(bytes.len(), 1 << 20, "{file}");
+            bytes.chunks(8).map(|word| u64::from_be_bytes(word.try_into().unwrap())).collect()
+        };
+        // The one file is begun when the other is done.
+        let (first, second) = (numbers("A"), numbers("B"));
+        let newest = *first.last().unwrap();
+        let before = newest.saturating_sub(1);
+        let fits = if first.contains(&before) {
+            second == BTreeSet::from([before])
+        } else {
+            second.iter().all(|number| *number == newest || *number == before)
+        };
+        assert!(fits && first.iter().all(|number| *number >= before), "{first:?} {second:?}");
+        assert_eq!(fs::read(folder.join("workspace/quiet")).unwrap(), vec![b'q'; 1 << 20]);
+        assert!(!folder.join("ahead").exists());
+    }
+}
 
 fn a_fork_copies_what_changed_and_never_the_workspace(lab: &Lab) {
     let base = lab.folder("base");

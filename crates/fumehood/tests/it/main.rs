@@ -20,6 +20,8 @@ mod disk;
 #[cfg(test)]
 mod escape;
 #[cfg(test)]
+mod forks;
+#[cfg(test)]
 mod gate;
 #[cfg(test)]
 mod gvisor;
@@ -65,6 +67,8 @@ mod starved;
 mod subjects;
 #[cfg(test)]
 mod templates;
+#[cfg(test)]
+mod warm;
 #[cfg(test)]
 #[cfg(feature = "wasm")]
 mod wasm;

@@ -32,12 +32,16 @@ pub(crate) struct Role<'a> {
 /// Starts the process, which first does `forget`, for what is not its to know, then `work`, and ends. Gives the
 /// handle of the process.
 ///
-/// Preconditions: this process has one thread.
+/// Preconditions: this process has one thread. It is looked at: the child of one with more can hang in a lock that nobody
+/// lets go of.
 pub(crate) fn fork(
     role: Role<'_>,
     forget: impl FnOnce(),
     work: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<OwnedFd> {
+    if process::threads()? != 1 {
+        return Err(io::Error::other("nothing is forked while there is more than one thread"));
+    }
     let parent = confine::own_pid();
     match process::fork()? {
         Forked::Parent { pid } => process::open_pidfd(pid),

@@ -23,7 +23,7 @@ pub(crate) mod secrets;
 pub(crate) use confined::no_more_forks;
 pub(crate) use gate::Gate;
 pub(crate) use prepare::{Beside, Prepared, prepare};
-pub(crate) use publish::Publisher;
+pub(crate) use publish::{Ports, Publisher};
 pub(crate) use renew::Renewals;
 
 use crate::causes::chain;

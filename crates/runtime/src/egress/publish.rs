@@ -30,8 +30,19 @@ pub(crate) struct Publisher {
     /// Connections that wait for their other half, by the number of the call.
     waiting: BTreeMap<u32, OwnedFd>,
     porter: Option<Porter>,
+    /// No porter is made any more: this process has more than one thread, or may have.
+    staffed: bool,
     /// Until when nothing is taken: no descriptor was free for it, and who waits at a door stays there.
     pause: Option<Instant>,
+}
+
+/// Which ports of the host lead inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// Those of the envelope.
+    Named,
+    /// As many that are free: another sandbox has those of the envelope.
+    Free,
 }
 
 /// The process that carries.
@@ -45,14 +56,19 @@ struct Porter {
 
 impl Publisher {
     /// Listens. Before anything is launched: a port that is taken is a run that does not start.
-    pub(crate) fn open(ports: &[Publish]) -> Result<Self, Ending> {
+    pub(crate) fn open(ports: &[Publish], choice: Ports) -> Result<Self, Ending> {
         let mut doors = Vec::new();
         for publish in ports {
-            let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, publish.host_port))
-                .map_err(|error| taken(publish, &error))?;
+            let wanted = match choice {
+                Ports::Named => publish.host_port,
+                Ports::Free => 0,
+            };
+            let listen =
+                TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).map_err(|error| taken(publish, &error))?;
+            let found = listen.local_addr().map_err(|error| failed(&error))?.port();
             doors.push((listen, publish.port));
             // Without version 6 the other one is enough.
-            if let Ok(listen) = TcpListener::bind((Ipv6Addr::LOCALHOST, publish.host_port)) {
+            if let Ok(listen) = TcpListener::bind((Ipv6Addr::LOCALHOST, found)) {
                 doors.push((listen, publish.port));
             }
         }
@@ -62,9 +78,30 @@ impl Publisher {
         Ok(Self { doors, ..Self::default() })
     }
 
+    /// Which port of the host leads where.
+    pub(crate) fn published(&self) -> impl Iterator<Item = Publish> + '_ {
+        let led = |(door, port): &(TcpListener, u16)| {
+            let address = door.local_addr().ok().filter(|address| address.is_ipv4())?;
+            Some(Publish { host_port: address.port(), port: *port })
+        };
+        self.doors.iter().filter_map(led)
+    }
+
     /// Whether a porter may still be made.
     pub(crate) fn will_fork(&self) -> bool {
-        !self.doors.is_empty()
+        !self.doors.is_empty() && !self.staffed
+    }
+
+    /// Makes the porter now, if there is something for it to do, and never another one: for a keeper that will have
+    /// more threads.
+    ///
+    /// Preconditions: this process has one thread.
+    pub(crate) fn staff(&mut self, forget: impl FnOnce()) {
+        if self.will_fork() {
+            // Without it the keeper carries.
+            self.porter = Porter::start(forget).ok();
+        }
+        self.staffed = true;
     }
 
     /// Carries nothing, or goes on.
@@ -110,24 +147,34 @@ impl Publisher {
         }
     }
 
-    /// The other half has come, or will not.
-    /// `forget` is done in a porter that is made for it.
-    pub(crate) fn dialled(&mut self, call: u32, result: io::Result<OwnedFd>, forget: impl FnOnce()) {
-        let Some(host) = self.waiting.remove(&call) else { return };
-        let Ok(guest) = result else { return };
+    /// The other half has come, or will not. `forget` is done in a porter that is made for it. Gives both halves back, the
+    /// host's first, where no porter takes them and none is made: then the caller carries.
+    pub(crate) fn dialled(
+        &mut self,
+        call: u32,
+        result: io::Result<OwnedFd>,
+        forget: impl FnOnce(),
+    ) -> Option<(OwnedFd, OwnedFd)> {
+        let host = self.waiting.remove(&call)?;
+        let guest = result.ok()?;
         let porter = match self.porter.take() {
-            Some(porter) => Ok(porter),
-            None => Porter::start(forget),
+            None if !self.staffed => Porter::start(forget).ok(),
+            kept => kept,
         };
-        match porter {
-            Ok(porter) => {
-                let sent = socket::send(porter.pairs.as_fd(), &[0], &[host.as_fd(), guest.as_fd()]);
-                // A porter that is gone is replaced with the next connection.
-                self.porter = sent.is_ok().then_some(porter);
+        if let Some(porter) = porter {
+            let sent = socket::send(porter.pairs.as_fd(), &[0], &[host.as_fd(), guest.as_fd()]);
+            // A porter that is gone is replaced with the next connection, where there may be another.
+            if sent.is_ok() {
+                self.porter = Some(porter);
+                discard(guest);
+                return None;
             }
-            Err(_) => self.porter = None,
+        }
+        if self.staffed {
+            return Some((host, guest));
         }
         discard(guest);
+        None
     }
 }
 

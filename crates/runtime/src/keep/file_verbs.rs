@@ -6,7 +6,7 @@ use super::files::{Caller, GuestFiles, busy};
 use super::keeper::{Keeper, Verdict};
 use super::snapshot::{Origin, Taking};
 use crate::run::unix_millis;
-use fumehood_backend::GuestStdio;
+use fumehood_backend::{GuestStdio, Live};
 use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, FailureCode, Phase, Said};
 use fumehood_model::event::Event;
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Callers that work on files at once. Each has a thread, and a descriptor for each folder on its way.
 const MOST_AT_ONCE: usize = 32;
+/// A snapshot during which something ran is taken again.
+const MOST_ATTEMPTS: u32 = 3;
 /// Enough for the deepest folder that is gone down to.
 const STACK_BYTES: usize = 1 << 20;
 
@@ -97,34 +99,13 @@ impl Keeper<'_> {
             return Err(failures::other_snapshot(whole));
         }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
-        let mut taking = Taking::begin(&self.life.snapshots, name, self.id)?;
+        let taking = Taking::begin(&self.life.snapshots, name, self.id)?;
         let event = Event::Snapshot { name: name.to_owned() };
         if !self.record(&event) {
             return Err(self.unrecorded());
         }
-        let stood = self.life.frozen.is_some();
-        if !stood && !whole {
-            let settled = self.settle("write out what its kernel holds of files");
-            self.undone(&event, settled)?;
-        }
-        let begun = Instant::now();
-        let taken = if whole {
-            self.write_down(&mut taking)
-        } else {
-            if !stood {
-                let frozen = self.freeze("stand still for a snapshot");
-                self.undone(&event, frozen)?;
-            }
-            fault::point(Point::SnapshotFrozen);
-            taking.take(&self.life.parts, kernel)
-        };
-        fault::point(Point::SnapshotCopied);
-        if !stood {
-            let thawed = self.thaw("go on after the snapshot");
-            self.undone(&event, thawed)?;
-        }
-        let frozen = begun.elapsed();
-        self.undone(&event, taken)?;
+        let taken = self.take_still(taking, kernel);
+        let (mut taking, frozen) = self.undone(&event, taken)?;
         self.reach();
         let head = self.log.head();
         let origin = Origin {
@@ -134,12 +115,65 @@ impl Keeper<'_> {
             level: self.life.level.clone(),
             taken_ms: unix_millis(),
         };
+        if let Some(warm) = &self.life.spec.warm {
+            let brought = taking.bring(warm, &self.life.folder);
+            self.undone(&event, brought)?;
+        }
         taking.describe(origin, self.life.layer.as_ref());
         let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
         let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
         let thread = std::thread::Builder::new().name("snapshot".to_owned()).stack_size(STACK_BYTES);
         let _ = thread.spawn(move || settle(taking, frozen, caller));
         Ok(())
+    }
+
+    /// Takes it, and again where something ran meanwhile. Gives for how long everything stood still.
+    fn take_still(&mut self, mut taking: Taking, kernel: (u32, u32)) -> Verdict<(Taking, Duration)> {
+        if self.life.frozen.is_none() && !self.life.machine {
+            self.settle("write out what its kernel holds of files")?;
+        }
+        let mut attempts = 1;
+        loop {
+            let (frozen, stood) = self.take_once(&mut taking, kernel)?;
+            if stood {
+                return Ok((taking, frozen));
+            }
+            if attempts == MOST_ATTEMPTS {
+                return Err(restless());
+            }
+            attempts += 1;
+            let name = taking.name().to_owned();
+            drop(taking);
+            taking = Taking::begin(&self.life.snapshots, &name, self.id)?;
+        }
+    }
+
+    /// Gives for how long everything stood still, and whether it did.
+    fn take_once(&mut self, taking: &mut Taking, kernel: (u32, u32)) -> Verdict<(Duration, bool)> {
+        let (paused, whole) = (self.life.frozen.is_some(), self.life.machine);
+        if !paused && !whole {
+            taking.hurry(&self.life.parts);
+        }
+        let begun = Instant::now();
+        let taken = if whole {
+            self.write_down(taking)
+        } else {
+            if paused {
+                // What it did before is past.
+                self.instance.live().map(Live::stood);
+            } else {
+                self.freeze("stand still for a snapshot")?;
+            }
+            fault::point(Point::SnapshotFrozen);
+            taking.take(&self.life.parts, kernel)
+        };
+        let stood = self.instance.live().is_none_or(Live::stood);
+        fault::point(Point::SnapshotCopied);
+        if !paused {
+            self.thaw("go on after the snapshot")?;
+        }
+        let frozen = begun.elapsed();
+        taken.map(|_| (frozen, stood))
     }
 }
 
@@ -191,6 +225,18 @@ fn told(ask: &Ask) -> Option<Event> {
         | Ask::Expire { .. }
         | Ask::Stop { .. } => None,
     }
+}
+
+/// Where signals stand in for a freezer, a program can see to it that it goes on.
+fn restless() -> fumehood_keep::wire::Failure {
+    failures::new(
+        FailureCode::Busy,
+        (
+            "stand still for a snapshot",
+            "something inside goes on by itself whenever it is stopped".to_owned(),
+        ),
+        "end what continues itself by a timer, or run where a cgroup can be frozen: as root, or where systemd delegates one",
+    )
 }
 
 fn rootless() -> fumehood_keep::wire::Failure {

@@ -5,6 +5,7 @@ use super::connection::{Connection, Role};
 use super::failures;
 use super::keeper::{AT_ONCE, Keeper, MOST_RELAYS, PATIENCE, SIGKILL, killed, limit_of, lost};
 use super::relay::Relay;
+use super::verbs::LOOKS_EVERY;
 use crate::run::unix_millis;
 use fumehood_backend::{Event, ExecError, Live, WaitStatus};
 use fumehood_keep::fault::{self, Point};
@@ -143,9 +144,13 @@ impl Keeper<'_> {
         let waiting =
             self.connections.iter().find(|(_, one)| matches!(one.role, Role::Dial(of) if of == call));
         let Some(number) = waiting.map(|(number, _)| *number) else {
-            let wall = &mut self.wall;
             // One whose caller has gone is closed.
-            return self.publisher.dialled(call, result, || wall.forget());
+            let carried = self.publisher.dialled(call, result, || {});
+            if let Some((host, inside)) = carried.filter(|_| self.relays.len() < MOST_RELAYS) {
+                let number = self.number();
+                self.relays.insert(number, Relay::new(host, inside, Vec::new()));
+            }
+            return;
         };
         let inside = match result {
             Ok(inside) if self.relays.len() < MOST_RELAYS => inside,
@@ -163,7 +168,7 @@ impl Keeper<'_> {
         // A socket that took nothing yet takes these few bytes at once.
         if connection.flush().is_ok_and(|all| all) {
             let early = std::mem::take(&mut connection.inward);
-            let mut relay = Relay::new(connection.stream, inside, early);
+            let mut relay = Relay::new(connection.stream.into(), inside, early);
             if relay.advance() {
                 self.relays.insert(number, relay);
             }
@@ -187,6 +192,10 @@ impl Keeper<'_> {
         let late = |one: &Connection| matches!(one.role, Role::New) && now >= one.born + PATIENCE;
         self.connections.retain(|_, one| !late(one));
         if self.life.frozen.is_some() {
+            if self.life.look_at.is_some_and(|at| now >= at) {
+                self.live().map(Live::stood);
+                self.life.look_at = Some(Instant::now() + LOOKS_EVERY);
+            }
             return;
         }
         self.meter.set_busy(self.commands.values().any(|command| command.ended.is_none()));

@@ -19,7 +19,8 @@ use crate::meter::Meter;
 use crate::run::unix_millis;
 use fumehood_audit::{RecordError, TaskLog};
 use fumehood_backend::{Instance, Live};
-use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Said, Spec, Status};
+use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Published, Said, Spec, Status};
+use fumehood_model::egress::Publish;
 use fumehood_model::ending::{Ending, signal_name};
 use fumehood_model::event;
 use fumehood_model::exec::ExecRequest;
@@ -103,6 +104,8 @@ pub(crate) struct Life {
     pub(crate) halted: bool,
     /// Since when no process runs.
     pub(crate) frozen: Option<Instant>,
+    /// When it is to be seen that it stays so, where the kernel does not see to it.
+    pub(crate) look_at: Option<Instant>,
     pub(crate) claimed: bool,
     pub(crate) memory_limit: u64,
     pub(crate) disk_limit: u64,
@@ -195,14 +198,19 @@ impl<'a> Keeper<'a> {
     /// Keeps the sandbox until it is over.
     pub(crate) fn keep(&mut self) -> io::Result<()> {
         while self.over.is_none() {
-            let ready = self.wait()?;
-            for token in ready {
-                self.turn(token);
-            }
-            self.watch_time();
-            self.follow_all();
+            self.round()?;
             self.tidy();
         }
+        Ok(())
+    }
+
+    /// Waits for anything, and deals with it.
+    pub(super) fn round(&mut self) -> io::Result<()> {
+        for token in self.wait()? {
+            self.turn(token);
+        }
+        self.watch_time();
+        self.follow_all();
         Ok(())
     }
 
@@ -332,7 +340,7 @@ impl<'a> Keeper<'a> {
         let (wall, doors) =
             if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
         let reach = (self.log.head().lines > self.reached.1).then(|| self.reached.0 + REACH_EVERY);
-        let alarms = [expires, commands, impatient, meter, wall, doors, reach];
+        let alarms = [expires, commands, impatient, meter, wall, doors, reach, self.life.look_at];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
@@ -343,12 +351,18 @@ impl<'a> Keeper<'a> {
             }
             let Ok((stream, _)) = self.listener.accept() else { return };
             if let Ok(connection) = Connection::new(stream) {
-                let number = self.next;
-                self.next += 1;
+                let number = self.number();
                 self.connections.insert(number, connection);
                 self.hear(number);
             }
         }
+    }
+
+    /// One that nobody else has.
+    pub(super) fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
     }
 
     /// Reads what a caller says, and does it.
@@ -585,6 +599,11 @@ impl<'a> Keeper<'a> {
             disk_limit_bytes: self.life.disk_limit,
             home: self.life.home.clone(),
             cwd: self.life.base.cwd.to_string_lossy().into_owned(),
+            published: self
+                .publisher
+                .published()
+                .map(|Publish { host_port, port }| Published { host_port, port })
+                .collect(),
         }
     }
 

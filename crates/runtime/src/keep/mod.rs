@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** who is told that a sandbox was born can reach it; who is told that it was not finds nothing of it.
 
+mod ahead;
 mod command;
 mod connection;
 mod failures;
@@ -19,12 +20,13 @@ mod ring;
 pub mod snapshot;
 mod tree;
 mod verbs;
+mod warm;
 
 pub(crate) use folder::keep;
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
 
 use crate::causes::chain;
-use crate::egress::{self, Gate, Publisher, Wall};
+use crate::egress::{self, Gate, Ports, Publisher, Wall};
 use crate::meter::{Meter, Written};
 use crate::places::{self, Places};
 use crate::reaper::{Estate, Reaper};
@@ -37,7 +39,7 @@ use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
 use fumehood_keep::fault::{self, Point};
-use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
+use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec, Warm};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
 use fumehood_model::envelope::Defaults;
@@ -53,6 +55,9 @@ use std::time::Duration;
 
 /// The signals that a keeper takes.
 const SIGNALS: [i32; 4] = [1, 2, 3, 15];
+const SIGIO: i32 = 29;
+/// For files of the sandbox's user: `ahead`.
+const FOR_LEASES: [u32; 1] = [28]; // CAP_LEASE
 /// How long a sandbox that is ended may take to be gone.
 const DEATH_LIMIT: Duration = Duration::from_secs(10);
 /// How long whoever still listens has to take the last of it.
@@ -67,6 +72,8 @@ pub struct LiveRequest {
     pub spec: Spec,
     /// What its envelope was read with, for the rules that it may get later.
     pub defaults: Defaults,
+    /// Its envelope's ports of the host are another sandbox's: it gets free ones.
+    pub free_ports: bool,
 }
 
 /// Makes a living sandbox, says so by `tell`, and keeps it until it ends. What `tell` was told is the one answer.
@@ -137,22 +144,29 @@ struct Standing {
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
+        let spec = &mut self.request.spec;
+        if let (None, Some(name)) = (&spec.warm, &spec.snapshot) {
+            spec.warm = snapshot::prepared(&self.state.snapshots(), name);
+        }
         // Nobody but the gate has the values from here on.
-        let literals = std::mem::take(&mut self.request.spec.literals);
+        let literals = std::mem::take(&mut spec.literals);
         let beside = egress::Beside { living: Some(&literals), ..egress::Beside::default() };
         let network = egress::prepare(&mut self.request.run, &self.id, beside)?;
         drop(literals);
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         fault::point(Point::BirthFolder);
-        let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
+        let warm = self.request.spec.warm.clone();
+        let folder = &self.folder;
+        let mut places = Places::make_living(self.state, &self.id, &self.request.run, folder, warm.is_some())
             .map_err(|error| unplaced(&error))?;
         fault::point(Point::BirthPlaced);
         let parts = self.furnish(&mut places)?;
+        let warm = warm.filter(|warm| !self.is_prepared(warm));
         fault::point(Point::BirthRestored);
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
-        let Standing { mut instance, places, publisher, mut log } = standing;
+        let Standing { mut instance, places, mut publisher, mut log } = standing;
         let gateway = instance.take_gateway();
         fault::point(Point::BirthLaunched);
         let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
@@ -170,8 +184,10 @@ impl Birth<'_> {
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
         let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
-        // Not at the first packet, as in a run: who works on files has a thread of its own here.
+        // Not at the first packet and the first connection, as in a run: who works on files has a thread of its own here,
+        // and with more than one nothing is forked.
         wall.open();
+        publisher.staff(|| wall.forget());
         let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
@@ -181,10 +197,13 @@ impl Birth<'_> {
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
+        let ready = warm.map_or(Ok(()), |warm| keeper.prepare(&warm)).and_then(|()| {
+            let described = folder::describe(&self.folder, &keeper.life.description(&id));
+            described.map_err(|error| broken("describe the sandbox", &error))
+        });
         let status = keeper.status();
-        if let Err(error) = folder::describe(&self.folder, &keeper.life.description(&id)) {
+        if let Err(ending) = ready {
             drop(keeper);
-            let ending = broken("describe the sandbox", &error);
             self.undo(instance, log, &ending);
             return Err(ending);
         }
@@ -254,6 +273,17 @@ impl Birth<'_> {
         Ok(parts)
     }
 
+    /// Whether the snapshot that it begins with brings that interpreter along. One of another start of the host, or that
+    /// can not be read, is prepared again.
+    fn is_prepared(&self, warm: &Warm) -> bool {
+        let to = self.folder.join(snapshot::WARM);
+        self.request
+            .spec
+            .snapshot
+            .as_ref()
+            .is_some_and(|name| snapshot::lend(&self.state.snapshots(), name, warm, &to).unwrap_or(false))
+    }
+
     /// What a living sandbox has no use for is refused, not left undone.
     fn check(&self) -> Result<(), Ending> {
         let files = self.request.run.envelope.filesystem();
@@ -286,8 +316,9 @@ impl Birth<'_> {
         let mut plan = plan;
         plan.begin();
         self.enforcement = plan.enforcement().clone();
-        let publisher = Publisher::open(&envelope.network().publish)?;
-        let mut log = self.open_record()?;
+        let ports = if self.request.free_ports { Ports::Free } else { Ports::Named };
+        let publisher = Publisher::open(&envelope.network().publish, ports)?;
+        let mut log = self.open_record(&publisher)?;
         fault::point(Point::BirthRecorded);
         let launched = plan.launch().map_err(|error| start_failed(&StartError::Launch(error)));
         let launched = launched.and_then(|mut instance| match instance.live() {
@@ -319,8 +350,10 @@ impl Birth<'_> {
         let signals = process::signal_descriptor(&SIGNALS).map_err(|error| broken("take signals", &error))?;
         let listener = folder::listen(&self.folder).map_err(|error| broken("listen for callers", &error))?;
         // Becoming another user is for its gate, and for work on files with the sandbox's rights.
-        process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE].concat())
+        process::keep_capabilities(&[&KEPT_CAPABILITIES[..], &FOR_GATE, &FOR_LEASES].concat())
             .map_err(|error| broken("give up privileges", &error))?;
+        // That somebody wants to write where we have a lease.
+        process::ignore_signal(SIGIO);
         process::set_dumpable(false);
         // Callers and commands come in numbers.
         fumehood_sys::confine::raise_open_files();
@@ -338,17 +371,17 @@ impl Birth<'_> {
         let _ = log.close(unix_millis());
     }
 
-    fn open_record(&self) -> Result<TaskLog, Ending> {
+    fn open_record(&self, publisher: &Publisher) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
             not_started("write the record", &chain(&error), error.remedy())
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
-        log.append_all(at, &self.opening()).map_err(unwritten)?;
+        log.append_all(at, &self.opening(publisher)).map_err(unwritten)?;
         Ok(log)
     }
 
-    fn opening(&self) -> Vec<Event> {
+    fn opening(&self, publisher: &Publisher) -> Vec<Event> {
         let LiveRequest { run, spec, .. } = &self.request;
         let value =
             |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
@@ -366,6 +399,7 @@ impl Birth<'_> {
             snapshot: spec.snapshot.clone(),
             expires_ms: spec.expires_ms,
             pooled: spec.pooled,
+            published: publisher.published().map(|one| format!("{}:{}", one.host_port, one.port)).collect(),
         });
         let inputs = run.envelope.filesystem().inputs.iter().map(|input| Event::FileIn {
             source: fumehood_audit::os_text(&input.source),
@@ -401,7 +435,7 @@ impl Birth<'_> {
     }
 
     fn life(&self) -> Life {
-        let LiveRequest { run, spec, defaults } = &self.request;
+        let LiveRequest { run, spec, defaults, .. } = &self.request;
         let mut base = run.exec.clone();
         for (name, value) in &spec.env {
             base.env.retain(|(known, _)| known != name.as_str());
@@ -423,6 +457,7 @@ impl Birth<'_> {
             paused: false,
             halted: false,
             frozen: None,
+            look_at: None,
             claimed: false,
             memory_limit: limits.memory_bytes,
             disk_limit: limits.disk_bytes,
@@ -446,7 +481,7 @@ impl Birth<'_> {
             memory.filter(|m| m.strength == Strength::Watch).any(|m| m.name == "resident-memory-watch");
         // Everything that it keeps is in its folder: also the layer's file system, which is a file of as many blocks as
         // were written.
-        let written = Written::Folder(self.folder.clone());
+        let written = Written::Living(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
     }
 }

@@ -7,14 +7,13 @@ use fumehood_sys::poll::Interest;
 use fumehood_sys::socket;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A caller and a port.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    caller: UnixStream,
+    caller: OwnedFd,
     /// `None` once it is let go of.
     inside: Option<OwnedFd>,
     inward: Lane,
@@ -43,7 +42,7 @@ enum Moved {
 
 impl Relay {
     /// `early` is what the caller sent already.
-    pub(crate) fn new(caller: UnixStream, inside: OwnedFd, early: Vec<u8>) -> Self {
+    pub(crate) fn new(caller: OwnedFd, inside: OwnedFd, early: Vec<u8>) -> Self {
         let inward = Lane { bytes: early, ..Lane::default() };
         Self { caller, inside: Some(inside), inward, outward: Lane::default() }
     }

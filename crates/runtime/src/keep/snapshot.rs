@@ -5,6 +5,7 @@
 //! snapshots/NAME/upper           what it changed in its copy of a workspace
 //! snapshots/NAME/machine         a whole machine, where the level has machines: nothing else then
 //! snapshots/NAME/workspace       its `/workspace`, where it has one of its own
+//! snapshots/NAME/warm            its prepared interpreter, the same file as the sandbox's own
 //! ```
 //!
 //! The workspace that a copy-on-write layer lies over is never copied: what a sandbox changed lies over the same
@@ -13,13 +14,15 @@
 //!
 //! **Invariant:** under its name a snapshot is whole, or it is not there.
 
+use super::ahead::Ahead;
 use super::failures;
 use super::tree::{self, Copied, Owner};
+use super::warm;
 use crate::causes::chain;
 use crate::files::discard::remove_tree;
 use crate::files::layer::LayerMeta;
 use crate::files::text::escape_path;
-use fumehood_keep::wire::{Failure, FailureCode};
+use fumehood_keep::wire::{Failure, FailureCode, Warm};
 use fumehood_model::event::Branch;
 use fumehood_model::id::TaskId;
 use fumehood_sys::dirfd::{DirHandle, RenameMode, Stat};
@@ -42,6 +45,8 @@ const UNFINISHED: &str = ".new-";
 const LEAVING: &str = ".gone-";
 /// How the name of one begins that a fork makes for its children.
 pub const HIDDEN: &str = ".fork-";
+/// The folder of one that is being made, for what is copied ahead.
+const AHEAD: &str = "ahead";
 /// What is hidden for longer than this has lost whoever made it.
 const FORSAKEN: Duration = Duration::from_hours(1);
 
@@ -54,6 +59,8 @@ pub(crate) const WORKSPACE: &str = "workspace";
 pub(crate) const HOME: &str = "home";
 /// A machine that was written down.
 const MACHINE: &str = "machine";
+/// The folder of a sandbox's prepared interpreter.
+pub(crate) const WARM: &str = "warm";
 
 /// What a snapshot is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +84,17 @@ pub struct Snapshot {
     /// It is a whole machine, with its memory and processes.
     #[serde(default)]
     pub memory: bool,
+    /// The interpreter that was prepared in it, and in which start of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Prepared>,
+}
+
+/// A prepared interpreter that a snapshot brings along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    #[serde(flatten)]
+    pub warm: Warm,
+    boot: String,
 }
 
 /// Of what a snapshot is taken.
@@ -99,6 +117,8 @@ pub(crate) struct Taking {
     settled: bool,
     copied: Copied,
     memory: bool,
+    ahead: Option<Ahead>,
+    warm: Option<Prepared>,
     meta: Option<Snapshot>,
 }
 
@@ -119,7 +139,36 @@ impl Taking {
         remove_tree(&snapshots, &temp).map_err(fault)?;
         snapshots.make_dir(&temp, 0o700).map_err(fault)?;
         let (copied, name) = (Copied::default(), name.to_owned());
-        Ok(Self { snapshots, temp, name, settled: false, copied, memory: false, meta: None })
+        Ok(Self {
+            snapshots,
+            temp,
+            name,
+            settled: false,
+            copied,
+            memory: false,
+            ahead: None,
+            warm: None,
+            meta: None,
+        })
+    }
+
+    /// Copies large files ahead, while everything goes on. What can not be had by that is taken later.
+    pub(crate) fn hurry(&mut self, parts: &[Part]) {
+        let top = self.snapshots.sub(Path::new(&self.temp));
+        let folder = top.and_then(|top| {
+            top.make_dir(OsStr::new(AHEAD), 0o700)?;
+            top.sub(Path::new(AHEAD))
+        });
+        let Ok(folder) = folder else { return };
+        let mut ahead = Ahead::new(folder);
+        parts.iter().for_each(|(_, from)| ahead.copy(from));
+        self.ahead = Some(ahead);
+    }
+
+    /// Lets go of what was copied ahead and not used.
+    fn forget_ahead(&mut self) -> io::Result<()> {
+        self.ahead = None;
+        remove_tree(&self.snapshots.sub(Path::new(&self.temp))?, OsStr::new(AHEAD))
     }
 
     /// Takes the files; nothing may change them meanwhile. What belongs to `kernel`, the sandbox as the kernel knows
@@ -129,7 +178,8 @@ impl Taking {
             let top = self.snapshots.sub(Path::new(&self.temp))?;
             top.make_dir(OsStr::new(name), 0o700)?;
             let stat = from.stat()?;
-            let done = tree::copy(from, &top.sub(Path::new(name))?, &[(kernel, (stat.uid, stat.gid))])?;
+            let owners = [(kernel, (stat.uid, stat.gid))];
+            let done = tree::copy(from, &top.sub(Path::new(name))?, &owners, self.ahead.as_mut())?;
             self.copied.bytes += done.bytes;
             self.copied.entries += done.entries;
             Ok(())
@@ -150,12 +200,28 @@ impl Taking {
         self.copied.bytes += bytes;
     }
 
+    /// Takes the prepared interpreter along, which does not change any more.
+    pub(crate) fn bring(&mut self, warm: &Warm, sandbox: &Path) -> Result<(), Failure> {
+        let brought = || {
+            let boot = warm::boot()?;
+            let top = self.snapshots.sub(Path::new(&self.temp))?;
+            top.make_dir(OsStr::new(WARM), 0o700)?;
+            warm::lend(&DirHandle::open_no_link(&sandbox.join(WARM))?, &top.sub(Path::new(WARM))?)?;
+            Ok(Prepared { warm: warm.clone(), boot })
+        };
+        let brought = brought().map_err(|error| unkept(&self.name, &error))?;
+        self.warm = Some(brought);
+        Ok(())
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Says of what it is.
     pub(crate) fn describe(&mut self, origin: Origin, layer: Option<&LayerMeta>) {
+        // What stays of it is removed with the rest by whoever comes next.
+        let _ = self.forget_ahead();
         let (workspace_dev, workspace_ino) = layer.map(LayerMeta::workspace_id).unwrap_or_default();
         self.meta = Some(Snapshot {
             version: VERSION,
@@ -171,6 +237,7 @@ impl Taking {
             entries: self.copied.entries,
             bytes: self.copied.bytes,
             memory: self.memory,
+            warm: self.warm.clone(),
         });
     }
 
@@ -272,7 +339,7 @@ pub(crate) fn restore(
             found => found.map_err(fault)?,
         };
         let (old, new) = (from.stat().map_err(fault)?, to.stat().map_err(fault)?);
-        tree::copy(&from, to, &[((old.uid, old.gid), (new.uid, new.gid))]).map_err(fault)?;
+        tree::copy(&from, to, &[((old.uid, old.gid), (new.uid, new.gid))], None).map_err(fault)?;
         // It is the new sandbox's own, with the new one's mode.
         to.set_mode(new.mode).map_err(fault)?;
     }
@@ -283,6 +350,24 @@ pub(crate) fn restore(
         return Err(missing(name));
     }
     Ok(Branch { task: meta.sandbox, lines: meta.record_lines, hash: meta.record_hash })
+}
+
+/// The interpreter that a snapshot brings along.
+pub(crate) fn prepared(snapshots: &Path, name: &str) -> Option<Warm> {
+    checked(name).ok()?;
+    let top = DirHandle::open(snapshots).and_then(|all| all.sub(Path::new(name))).ok()?;
+    Some(read(&top).ok()?.warm?.warm)
+}
+
+/// Puts the snapshot's interpreter into the folder `to`, if it is that one, and of this start of the host. Says whether
+/// it is there.
+pub(crate) fn lend(snapshots: &Path, name: &str, warm: &Warm, to: &Path) -> io::Result<bool> {
+    let top = DirHandle::open(snapshots)?.sub(Path::new(name))?;
+    let boot = warm::boot()?;
+    if read(&top)?.warm.is_none_or(|prepared| prepared.warm != *warm || prepared.boot != boot) {
+        return Ok(false);
+    }
+    warm::lend(&top.sub(Path::new(WARM))?, &DirHandle::open_no_link(to)?).map(|()| true)
 }
 
 /// The snapshots there are, by name.

@@ -3,6 +3,7 @@
 //!
 //! **Invariant:** no link is followed, neither where it is read nor where it is written.
 
+use super::ahead::{Ahead, Key, Placed};
 use fumehood_sys::dirfd::{Attribute, DirHandle, Kind, Means, RenameMode, Stat};
 use fumehood_sys::host;
 use std::collections::HashMap;
@@ -33,14 +34,21 @@ struct Copy<'a> {
     means: Means,
     done: Copied,
     /// Where files with more than one name are in the copy.
-    linked: HashMap<(u32, u32, u64), PathBuf>,
+    linked: HashMap<Key, PathBuf>,
+    /// What was copied before.
+    ahead: Option<&'a mut Ahead>,
 }
 
 /// Makes the empty directory `to` the same as `from`. What belongs to the first of a pair of `owners` belongs to the
 /// second in the copy. Sockets are left out: nobody listens to a copy.
-pub(crate) fn copy(from: &DirHandle, to: &DirHandle, owners: &[(Owner, Owner)]) -> io::Result<Copied> {
-    let mut copy =
-        Copy { top: to, owners, means: Means::default(), done: Copied::default(), linked: HashMap::new() };
+pub(crate) fn copy(
+    from: &DirHandle,
+    to: &DirHandle,
+    owners: &[(Owner, Owner)],
+    ahead: Option<&mut Ahead>,
+) -> io::Result<Copied> {
+    let (means, done, linked) = (Means::default(), Copied::default(), HashMap::new());
+    let mut copy = Copy { top: to, owners, means, done, linked, ahead };
     copy.fill((from, &from.stat()?), to, Path::new(""), 0)?;
     Ok(copy.done)
 }
@@ -112,9 +120,17 @@ impl Copy<'_> {
                 return Ok(());
             }
         }
-        let (file, stat) = from.read(Path::new(name))?;
-        let made = to.create_new(name, 0o600)?;
-        self.done.bytes += file.clone_to(&made, stat.size, &mut self.means)?;
+        let ahead = self.ahead.as_deref_mut().and_then(|ahead| ahead.place(key, to, name));
+        let (file, made, stat) = if let Some(Placed { source, copy, bytes }) = ahead {
+            self.done.bytes += bytes;
+            let stat = source.stat()?;
+            (source, copy, stat)
+        } else {
+            let (file, stat) = from.read(Path::new(name))?;
+            let made = to.create_new(name, 0o600)?;
+            self.done.bytes += file.clone_to(&made, stat.size, &mut self.means)?;
+            (file, made, stat)
+        };
         for attribute in file.attributes()?.iter().filter(kept) {
             made.set_attribute(attribute)?;
         }

@@ -7,7 +7,7 @@ use super::keeper::{Keeper, Verdict, killed};
 use crate::run::unix_millis;
 use crate::streams::Allowance;
 use fumehood_audit::os_text;
-use fumehood_backend::{GuestStdio, Live};
+use fumehood_backend::{ExecError, GuestStdio, Live};
 use fumehood_keep::fault::{self, Point};
 use fumehood_keep::frame::Kind;
 use fumehood_keep::wire::{Ask, Claim, Exec, FailureCode, MOST_PATH_BYTES, Phase, Said};
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Commands at once; the first process inside takes no more.
 const MOST_RUNNING: usize = 64;
+/// How often it is seen to that what is stopped by signals stays so.
+pub(super) const LOOKS_EVERY: Duration = Duration::from_secs(1);
 const MOST_TAG_CHARS: usize = 128;
 /// Pipes are this large where the kernel allows it: fewer, larger reads.
 const PIPE_BYTES: usize = 256 << 10;
@@ -141,6 +143,28 @@ impl Keeper<'_> {
         if self.running() >= MOST_RUNNING {
             return Err(failures::busy());
         }
+        let streams = streams(&asked).map_err(|error| {
+            failures::new(
+                FailureCode::Busy,
+                ("make the streams", error.to_string()),
+                "try again when fewer commands run",
+            )
+        })?;
+        let (exec, began) = self.begin(asked, streams)?;
+        self.set_role(number, Role::Follow(Follower::new(exec, 0, 0)));
+        if let Err(error) = began {
+            self.not_started(exec, &error);
+            self.commands.remove(&exec);
+        }
+        Ok(None)
+    }
+
+    /// Writes a command down and asks for it. Gives its number, and whether the guest could be asked.
+    pub(super) fn begin(
+        &mut self,
+        asked: Exec,
+        (stdio, input, output, error): Streams,
+    ) -> Verdict<(u32, Result<(), ExecError>)> {
         let request = self.request(&asked);
         let started = Event::ExecStarted {
             argv: request.argv.iter().map(os_text).collect(),
@@ -150,20 +174,13 @@ impl Keeper<'_> {
             exec: Some(self.next_exec),
             actor: Some(asked.actor.clone()).filter(|actor| !actor.is_empty()),
         };
-        let (stdio, input, output, error) = streams(&asked).map_err(|error| {
-            failures::new(
-                FailureCode::Busy,
-                ("make the streams", error.to_string()),
-                "try again when fewer commands run",
-            )
-        })?;
         if !self.record(&started) {
             return Err(self.unrecorded());
         }
         fault::point(Point::ExecRecorded);
         let oom_kills = self.instance.meters().oom_kills;
         let began = self.instance.live().map(|live| live.exec(&request, stdio));
-        let began = began.unwrap_or(Err(fumehood_backend::ExecError::Silent));
+        let began = began.unwrap_or(Err(ExecError::Silent));
         fault::point(Point::ExecBegun);
         let now = Instant::now();
         let limit = asked.timeout_ms.map(Duration::from_millis).or(self.life.timeout);
@@ -190,12 +207,7 @@ impl Keeper<'_> {
             ended: None,
         };
         self.commands.insert(exec, command);
-        self.set_role(number, Role::Follow(Follower::new(exec, 0, 0)));
-        if let Err(error) = began {
-            self.not_started(exec, &error);
-            self.commands.remove(&exec);
-        }
-        Ok(None)
+        Ok((exec, began.map(drop)))
     }
 
     /// The command with everything that the sandbox gives it.
@@ -243,7 +255,7 @@ impl Keeper<'_> {
             return Err(self.unrecorded());
         }
         let call = self.instance.dial(port).map_err(|error| {
-            if error == fumehood_backend::ExecError::Exhausted {
+            if error == ExecError::Exhausted {
                 return failures::busy();
             }
             failures::new(
@@ -378,7 +390,10 @@ impl Keeper<'_> {
     pub(crate) fn freeze(&mut self, what: &str) -> Verdict<()> {
         let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
         live.freeze().map_err(|error| failures::not_frozen(what, error))?;
-        self.life.frozen = Some(Instant::now());
+        let held = live.is_held();
+        let now = Instant::now();
+        self.life.frozen = Some(now);
+        self.life.look_at = (!held).then(|| now + LOOKS_EVERY);
         Ok(())
     }
 
@@ -391,6 +406,7 @@ impl Keeper<'_> {
     pub(crate) fn thaw(&mut self, what: &str) -> Verdict<()> {
         let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
         live.thaw().map_err(|error| failures::not_frozen(what, error))?;
+        self.life.look_at = None;
         let stood = self.life.frozen.take().map(|since| since.elapsed()).unwrap_or_default();
         // Time that stood still for a command is not counted.
         for command in self.commands.values_mut() {
@@ -482,19 +498,15 @@ fn check(asked: &Exec) -> Verdict<()> {
     Ok(())
 }
 
-/// The guest's ends of a command's streams, and ours.
-fn streams(asked: &Exec) -> std::io::Result<(GuestStdio, Input, Stream, Stream)> {
+/// The guest's ends of a command's streams, and ours: input, output, errors.
+pub(super) type Streams = (GuestStdio, Input, Stream, Stream);
+
+fn streams(asked: &Exec) -> std::io::Result<Streams> {
     if asked.terminal.is_some() {
         return Ok((GuestStdio::Terminal, Input::coming(), Stream::default(), Stream::default()));
     }
     let (stdin, feed) = process::pipe(false)?;
     process::set_nonblocking(&feed, true)?;
-    let outward = || -> std::io::Result<(OwnedFd, OwnedFd)> {
-        let (read, write) = process::pipe(true)?;
-        // The kernel may refuse it to a user who has many.
-        let _ = fumehood_sys::splice::enlarge(std::os::fd::AsFd::as_fd(&read), PIPE_BYTES);
-        Ok((read, write))
-    };
     let (from_output, stdout) = outward()?;
     let (from_error, stderr) = outward()?;
     let mut input = Input::new(feed);
@@ -503,4 +515,12 @@ fn streams(asked: &Exec) -> std::io::Result<(GuestStdio, Input, Stream, Stream)>
     }
     let stdio = GuestStdio::Pipes { stdin, stdout, stderr };
     Ok((stdio, input, Stream::new(from_output), Stream::new(from_error)))
+}
+
+/// A pipe from a command to us: its end, and the command's.
+pub(super) fn outward() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = process::pipe(true)?;
+    // The kernel may refuse it to a user who has many.
+    let _ = fumehood_sys::splice::enlarge(std::os::fd::AsFd::as_fd(&read), PIPE_BYTES);
+    Ok((read, write))
 }

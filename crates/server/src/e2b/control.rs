@@ -439,7 +439,7 @@ async fn fork(
     caller.needs(Scope::Write)?;
     let live = engine.find(&caller, &id)?;
     let ttl = Duration::from_secs(asked.timeout.unwrap_or(USUAL.0));
-    let children = engine.fork(&caller, &live, asked.count.unwrap_or(1), Some(ttl)).await?;
+    let children = engine.fork(&caller, &live, (asked.count.unwrap_or(1), Value::Null), Some(ttl)).await?;
     let children = children.into_iter().map(|child| match child {
         Ok(sandbox) => json!({ "sandbox": words::short(&sandbox, &access(&engine, &headers, &sandbox)) }),
         Err(error) => {

@@ -7,12 +7,12 @@ use super::create::{DAEMON_LABEL, OWN_LABELS, REPEAT_LABEL, TEAM_LABEL};
 use super::{Engine, is_nobody};
 use crate::caller::LOCAL_TEAM;
 use crate::clock;
-use crate::error::ApiError;
+use crate::error::{ApiError, Code};
 use crate::halt::{self, folders};
 use crate::keeper::Keeper;
 use crate::live::Live;
 use crate::registry::{Repeat, Row};
-use crate::sandbox::{BASE_TEMPLATE, Ended, OnTimeout, Sandbox, State};
+use crate::sandbox::{BASE_TEMPLATE, Ended, OnTimeout, Published, Sandbox, State};
 use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Phase, Said, Spec, Status};
 use fumehood_model::event::Event;
@@ -208,6 +208,15 @@ impl Engine {
         Ok(())
     }
 
+    /// The envelope that a sandbox lives by, in words.
+    pub(super) async fn envelope(&self, id: &TaskId) -> Result<serde_json::Value, ApiError> {
+        let path = self.0.config.sandboxes.join(id.as_str()).join("sandbox.json");
+        let unread = |cause: String| ApiError::plain(Code::Internal, "read what the sandbox is", cause);
+        let bytes = tokio::fs::read(path).await.map_err(|error| unread(error.to_string()))?;
+        let told: Told = serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))?;
+        Ok(told.spec.envelope)
+    }
+
     async fn told(&self, id: &TaskId) -> Told {
         let path = self.folder(id).join("sandbox.json");
         let bytes = tokio::fs::read(path).await.unwrap_or_default();
@@ -244,6 +253,7 @@ fn stranger(id: TaskId, spec: Spec, status: &Status) -> (Sandbox, Spec, Option<R
         parent: None,
         home: status.home.clone(),
         cwd: status.cwd.clone(),
+        published: status.published.iter().copied().map(Published::from).collect(),
         ended: None,
     };
     (sandbox, spec, repeat)

@@ -9,7 +9,7 @@ use crate::keys::hex;
 use crate::live::Live;
 use crate::quota::Has;
 use crate::registry::{Repeat, Row};
-use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Sandbox, State};
+use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Published, Sandbox, State};
 use crate::spawn::{self, Birth};
 use crate::template;
 use fumehood_keep::fault::{self, Point};
@@ -31,6 +31,8 @@ pub(super) const DAEMON_LABEL: &str = "fumehood.daemon";
 const MOST_LABELS: usize = 64;
 const MOST_TEXT_BYTES: usize = 4096;
 const MOST_REPEAT_KEY_BYTES: usize = 256;
+/// It is an argument of a command inside.
+const MOST_PREPARATION_BYTES: usize = 100_000;
 /// Attempts at claiming before one is made: those that waited may have died.
 const CLAIMS: usize = 3;
 
@@ -136,13 +138,16 @@ impl Engine {
         if new.level.is_some() {
             spec.level.clone_from(&new.level);
         }
+        if new.warm.is_some() {
+            spec.warm.clone_from(&new.warm);
+        }
         spec.env.extend(new.env.iter().cloned());
         self.born(caller, new, spec, Origin { parent: None, repeat }).await
     }
 
     pub(super) async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
         if let Some(spec) = self.0.templates.spec(name) {
-            return Ok(spec);
+            return self.prepared(name, spec).await;
         }
         if let Some(kept) = self.0.registry.find_snapshot(caller.team.clone(), name.to_owned()).await? {
             return Ok(Spec { snapshot: Some(kept.folder), ..kept.spec });
@@ -344,6 +349,7 @@ impl Plan<'_> {
             parent: self.origin.parent.clone(),
             home: status.home,
             cwd: status.cwd,
+            published: status.published.into_iter().map(Published::from).collect(),
             ended: None,
         };
         (Live::new(sandbox, Keeper::at(socket), self.spec.clone()), child)
@@ -362,6 +368,13 @@ fn judge(new: &NewSandbox) -> Result<(), ApiError> {
     let odd = |name: &String| name.is_empty() || name.contains(['=', '\0']);
     if new.env.iter().any(|(name, value)| odd(name) || value.contains('\0')) {
         return bad("a variable's name is empty or has `=`, or there is a NUL");
+    }
+    if new
+        .warm
+        .as_ref()
+        .is_some_and(|warm| warm.prepare.len() > MOST_PREPARATION_BYTES || warm.prepare.contains('\0'))
+    {
+        return bad("the preparation has more than 100,000 bytes, or a NUL");
     }
     if new.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MOST_REPEAT_KEY_BYTES) {
         return bad("an idempotency key has 1 to 256 bytes");

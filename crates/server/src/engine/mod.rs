@@ -11,6 +11,7 @@ pub mod network;
 mod snapshots;
 mod strays;
 mod timers;
+mod warm;
 
 use crate::caller::{Caller, Scope};
 use crate::clock;
@@ -67,6 +68,8 @@ struct Parts {
     spawns: Semaphore,
     /// Requests with an idempotency key that are under way.
     repeats: create::Repeats,
+    /// Templates whose interpreter was prepared in this start of the daemon, by the snapshot that has it.
+    warmed: warm::Warmed,
     counters: Counters,
     tracer: Tracer,
 }
@@ -117,6 +120,7 @@ impl Engine {
             living: RwLock::default(),
             spawns: Semaphore::new(config.spawns.max(1)),
             repeats: create::Repeats::default(),
+            warmed: warm::Warmed::default(),
             counters: Counters::default(),
             tracer,
             registry,

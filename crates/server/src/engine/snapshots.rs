@@ -12,7 +12,7 @@ use crate::live::Live;
 use crate::registry::Kept;
 use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
 use fumehood_keep::fault::{self, Point};
-use fumehood_keep::wire::{Ask, Said, Spec};
+use fumehood_keep::wire::{Ask, Forked, Said, Spec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -141,7 +141,8 @@ impl Engine {
         .await
     }
 
-    /// Makes `count` children of a sandbox, each with files like its own at one moment.
+    /// Makes `count` children of a sandbox, each with files like its own at one moment, and an envelope that is its own or
+    /// less.
     ///
     /// # Errors
     /// Its files could not be kept. What a single child failed with stands in its place.
@@ -149,7 +150,7 @@ impl Engine {
         &self,
         caller: &Caller,
         live: &Live,
-        count: usize,
+        (count, narrow): (usize, serde_json::Value),
         ttl: Option<Duration>,
     ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
         if count == 0 || count > MOST_CHILDREN {
@@ -159,7 +160,7 @@ impl Engine {
         let (engine, caller, live) = (self.clone(), caller.clone(), live.clone());
         whole("fork the sandbox", async move {
             let from_ms = clock::now_ms();
-            let forked = engine.make_children(&caller, &live, count, ttl).await;
+            let forked = engine.make_children(&caller, &live, (count, narrow), ttl).await;
             let said = vec![("children", count.into())];
             engine.tracer().done("fork", live.id().as_str(), from_ms, &forked, said);
             forked
@@ -171,15 +172,18 @@ impl Engine {
         &self,
         caller: &Caller,
         live: &Live,
-        count: usize,
+        (count, narrow): (usize, serde_json::Value),
         ttl: Option<Duration>,
     ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
         // Never anybody's: whatever happens, it is removed in the end.
-        let folder = self.0.strays.folder()?;
+        let folder = self.0.strays.hidden()?;
         self.copy_files(live, &folder, None).await?;
         fault::point(Point::ForkTaken);
         let parent = live.sandbox();
-        let spec = Spec { snapshot: Some(folder.name().to_owned()), ..without_given(live.spec()) };
+        // A child of a child is measured by what that is, which its keeper wrote down.
+        let envelope = self.envelope(live.id()).await?;
+        let (snapshot, forked) = (Some(folder.name().to_owned()), Some(Forked { narrow }));
+        let spec = Spec { snapshot, forked, ..without_given(Spec { envelope, ..live.spec() }) };
         let new = NewSandbox {
             template: Some(parent.template),
             ttl,

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Digits that make a folder's name unique.
 const RANDOM_BYTES: usize = 10;
+/// How the keepers' names of what a fork makes for its children begin.
+const HIDDEN: &str = ".fork-";
 /// A keeper that was asked by a daemon that died may still make the folder for so long.
 const LATE: Duration = Duration::from_secs(600);
 
@@ -43,6 +45,11 @@ impl Strays {
     /// A name that no folder has.
     pub(super) fn folder(&self) -> Result<Folder, ApiError> {
         Ok(self.hold(&format!("s{}", keys::random_hex(RANDOM_BYTES)?)))
+    }
+
+    /// One that keepers do not list, nor wait for until it is on the disk: for a moment only.
+    pub(super) fn hidden(&self) -> Result<Folder, ApiError> {
+        Ok(self.hold(&format!("{HIDDEN}{}", keys::random_hex(RANDOM_BYTES)?)))
     }
 
     /// Keeps a folder from being removed.

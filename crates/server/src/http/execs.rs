@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use fumehood_keep::frame::Kind;
-use fumehood_keep::wire::{Ask, Exec, ExecStatus, Said};
+use fumehood_keep::wire::{Ask, Exec, ExecStatus, Said, WARM_PLACE};
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use schemars::JsonSchema;
@@ -47,6 +47,8 @@ pub(super) struct Run {
     tag: Option<String>,
     /// Answer as soon as it runs.
     detach: bool,
+    /// Go on with the interpreter that was prepared in the sandbox: `argv` is what follows `python3`.
+    warm: bool,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -214,11 +216,12 @@ fn number(text: &str) -> Result<u32, ApiError> {
 }
 
 fn command(run: Run, caller: &Caller) -> Result<(Exec, bool), ApiError> {
-    let argv = match (run.argv.is_empty(), run.shell) {
-        (false, None) => run.argv,
-        (true, Some(line)) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
-        (_, _) => {
-            let cause = "it has either `argv`, not empty, or `shell`";
+    let argv = match (run.argv.is_empty(), run.shell, run.warm) {
+        (false, None, false) => run.argv,
+        (_, None, true) => std::iter::once(WARM_PLACE.to_owned()).chain(run.argv).collect(),
+        (true, Some(line), false) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line],
+        (_, _, _) => {
+            let cause = "it has either `argv`, not empty unless `warm`, or `shell`, not with `warm`";
             return Err(ApiError::plain(Code::BadRequest, "read the command", cause));
         }
     };

@@ -12,6 +12,7 @@ use crate::tokens::Purpose;
 use axum::Json;
 use axum::extract::{Path, State};
 use fumehood_keep::literals::Literals;
+use fumehood_keep::wire;
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,20 @@ pub(super) struct Create {
     env: BTreeMap<String, String>,
     /// In the words of `fumehood.toml`, laid over the template's.
     envelope: serde_json::Value,
+    /// Prepare an interpreter in it, for commands with `warm`.
+    warm: Option<Warm>,
+}
+
+/// A Python interpreter that comes to some point once; commands of the sandbox, of its forks and of what begins with
+/// snapshots of it go on from there.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Warm {
+    /// What it runs first, as source.
+    prepare: String,
+    /// A command inside; `python3` if absent.
+    #[serde(default)]
+    interpreter: Option<String>,
 }
 
 /// Which part of which sandboxes.
@@ -86,6 +101,9 @@ pub(super) struct NetworkChange {
 pub(super) struct Fork {
     count: usize,
     ttl_seconds: Option<u64>,
+    /// In the words of `fumehood.toml`, laid over the parent's; `null` takes away. What asks for more than the parent has
+    /// is refused.
+    envelope: serde_json::Value,
 }
 
 /// What a fork came to, a child a line.
@@ -109,7 +127,7 @@ pub(super) struct TokensView {
 
 impl Default for Fork {
     fn default() -> Self {
-        Self { count: 1, ttl_seconds: None }
+        Self { count: 1, ttl_seconds: None, envelope: serde_json::Value::Null }
     }
 }
 
@@ -135,6 +153,7 @@ pub(super) async fn create(
         env: create.env.into_iter().collect(),
         envelope: create.envelope,
         literals: Literals::default(),
+        warm: create.warm.map(|Warm { prepare, interpreter }| wire::Warm { prepare, interpreter }),
         idempotency_key: idempotency_key.transpose()?,
     };
     Ok((StatusCode::CREATED, Json(engine.create(&caller, new).await?)))
@@ -280,10 +299,13 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, Json<Vec<Child>>), ApiError> {
     let live = engine.find(&caller, &id)?;
     let ttl = fork.ttl_seconds.map(Duration::from_secs);
-    let children = engine.fork(&caller, &live, fork.count, ttl).await?.into_iter().map(|child| match child {
-        Ok(sandbox) => Child::Sandbox(Box::new(sandbox)),
-        Err(error) => Child::Error(error),
-    });
+    let children =
+        engine.fork(&caller, &live, (fork.count, fork.envelope), ttl).await?.into_iter().map(|child| {
+            match child {
+                Ok(sandbox) => Child::Sandbox(Box::new(sandbox)),
+                Err(error) => Child::Error(error),
+            }
+        });
     Ok((StatusCode::CREATED, Json(children.collect())))
 }
 
