@@ -4,8 +4,7 @@ use crate::command::RunArguments;
 use crate::operator::Operator;
 use crate::refusal::Refusal;
 use fumehood_backend::Backend;
-use fumehood_backend_native::Native;
-use fumehood_backend_native::plan::System;
+use fumehood_backend_native::{Native, Wanted};
 #[cfg(feature = "wasm")]
 use fumehood_backend_wasm::{Source, Wasm};
 use fumehood_model::envelope::Envelope;
@@ -81,8 +80,8 @@ pub(crate) struct Early(Option<Native>);
 impl Early {
     /// Begins, unless another level than the container is named among `words`.
     pub(crate) fn start(words: &[OsString]) -> Self {
-        let system = if names_image(words) { System::Absent } else { System::Present };
-        Self((!names_another(words)).then(|| Native::warm(system)))
+        let wanted = Wanted { system: !names_image(words), gateway: names_network(words) };
+        Self((!names_another(words)).then(|| Native::warm(wanted)))
     }
 
     /// Goes on with what this envelope will need.
@@ -154,8 +153,18 @@ pub(crate) fn caution(level: Level) -> Option<&'static str> {
 
 /// As [`names_another`]: whether another system than the host's is named.
 fn names_image(words: &[OsString]) -> bool {
-    let mut flags = words.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
-    flags.any(|word| word == "--image" || word.starts_with("--image="))
+    flags(words).any(|flag| matches!(flag, "--image" | "--template"))
+}
+
+/// As [`names_another`]: whether a network is.
+fn names_network(words: &[OsString]) -> bool {
+    flags(words).any(|flag| matches!(flag, "--allow" | "--allow-cidr" | "--preset" | "--net" | "--learn"))
+}
+
+/// What may be flags of ours, without their values.
+fn flags(words: &[OsString]) -> impl Iterator<Item = &str> {
+    let ours = words.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    ours.map(|word| word.split_once('=').map_or(word, |(flag, _)| flag))
 }
 
 /// A guess from unread words: a wrong one costs a moment, and nothing else.

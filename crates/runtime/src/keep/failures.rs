@@ -85,7 +85,10 @@ pub(crate) fn other_snapshot(whole: bool) -> Failure {
     let (cause, remedy) = if whole {
         ("a machine is kept whole: its files are in its memory", "leave out that it is to be without memory")
     } else {
-        ("at this level a snapshot has files, and no memory", "leave `--memory` out, or use the level `microvm`")
+        (
+            "at this level a snapshot has files, and no memory",
+            "leave `--memory` out, or use the level `microvm`",
+        )
     };
     new(FailureCode::Unsupported, ("take the snapshot", cause.to_owned()), remedy)
 }

@@ -240,8 +240,7 @@ impl Birth<'_> {
         let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
         if let Some(name) = &self.request.spec.snapshot {
             let layer = places.layer.as_ref().map(|layer| &layer.meta);
-            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
-                .map_err(refused)?;
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer).map_err(refused)?;
             self.from = Some(from);
         }
         Ok(parts)

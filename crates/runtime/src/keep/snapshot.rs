@@ -221,7 +221,11 @@ fn of_another_level(name: &str, meta: &Snapshot) -> Failure {
     let message = format!("begin with the snapshot `{name}`");
     let cause = if meta.memory { "it is a whole machine" } else { "it has files alone, and no machine" };
     let cause = format!("{cause}, taken at the level `{}`", meta.level);
-    failures::new(FailureCode::Unsupported, (&message, cause), "create the sandbox at the level of the snapshot")
+    failures::new(
+        FailureCode::Unsupported,
+        (&message, cause),
+        "create the sandbox at the level of the snapshot",
+    )
 }
 
 /// Fills the empty folders of a new sandbox with what is in the snapshot `name`, and says of what that is.
