@@ -126,7 +126,9 @@ impl Bench {
     /// One that lives, is written down with its memory, and forked.
     fn living(&self) -> Result<Kept, Box<dyn Error>> {
         let id = run::output(&mut self.machine(&["create"]))?.trim().to_owned();
-        run::must(self.command(&["exec", "--detach", &id, "--", "/bin/sleep", "1000"]).stdout(Stdio::null()))?;
+        run::must(
+            self.command(&["exec", "--detach", &id, "--", "/bin/sleep", "1000"]).stdout(Stdio::null()),
+        )?;
         let mut stood_still = Vec::new();
         for round in 0..SNAPSHOTS {
             let name = format!("s{round}");
@@ -196,13 +198,18 @@ fn make_root(root: &Path) -> Done {
         std::os::unix::fs::symlink(Path::new("usr").join(name), root.join(name))?;
     }
     std::fs::create_dir_all(root.join("etc"))?;
-    std::fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n")?;
+    std::fs::write(
+        root.join("etc/passwd"),
+        "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n",
+    )?;
     std::fs::write(root.join("etc/group"), "root:x:0:\nuser:x:1000:\n")?;
     for name in PROGRAMS {
         let found = Path::new("/usr/bin").join(name);
         std::fs::copy(&found, bin.join(name))?;
         let listed = run::output(Command::new("ldd").arg(&found))?;
-        for library in listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/'))) {
+        for library in
+            listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        {
             let inside = library.strip_prefix("/usr").unwrap_or(library).trim_start_matches('/');
             let at = root.join("usr").join(inside);
             std::fs::create_dir_all(at.parent().unwrap_or(root))?;
@@ -214,8 +221,7 @@ fn make_root(root: &Path) -> Done {
 
 /// Kernels that were built for this level, if there are any.
 fn own_kernels() -> Option<PathBuf> {
-    let state = std::env::var_os("FUMEHOOD_STATE")
-        .map_or_else(|| "/var/lib/fumehood".into(), PathBuf::from);
+    let state = std::env::var_os("FUMEHOOD_STATE").map_or_else(|| "/var/lib/fumehood".into(), PathBuf::from);
     Some(state.join("kernels")).filter(|kernels| kernels.is_dir())
 }
 

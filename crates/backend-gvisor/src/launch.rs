@@ -76,7 +76,7 @@ impl Parts {
     /// Makes them. What takes long is begun beside us, and waited for by the launch.
     pub(crate) fn prepare(plan: &GvisorPlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
-        let take = |uid| Identity::take(uid).map_err(|_| no_identity());
+        let take = |uid| Identity::take(uid).map_err(|error| no_identity(&error));
         let identities = [take(plan.envelope.privilege().uid)?, take(0)?];
         let [guest, outer] = &identities;
         let users = users(guest, outer).map_err(step("make gVisor's user namespace"))?;

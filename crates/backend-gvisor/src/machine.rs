@@ -1,8 +1,8 @@
 //! The processes that are a guest's machine, and what belongs to it on the host.
 
 use crate::bundle::GUESTD_PATH as PROGRAM;
-use fumehood_backend::{FreezeError, Meters};
 use fumehood_backend::gateway::Gateway;
+use fumehood_backend::{FreezeError, Meters};
 use fumehood_backend_native::cgroup::Cgroup;
 use fumehood_backend_native::identity::Identity;
 use fumehood_backend_native::{freeze, usage};

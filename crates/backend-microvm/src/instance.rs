@@ -6,8 +6,8 @@
 use crate::dialogue::{Dialogue, fresh};
 use crate::jail::said;
 use crate::machine::{Machine as Qemu, failed};
-use crate::written;
 use crate::unpack::{Limits, Manner, Unpacker};
+use crate::written;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, FreezeError, GuestStdio, Instance, LaunchError, Live, Meters};
 use fumehood_backend_native::cgroup::Cgroup;
@@ -147,7 +147,8 @@ impl MicroInstance {
         let failed = |error: io::Error| stuck("give the guest the time and new randomness", &error);
         let (unix_ns, seed) = fresh().map_err(failed)?;
         let host = self.guest.host();
-        let asked = host.session().thaw(unix_ns, &seed).ok_or_else(|| failed(io::ErrorKind::ResourceBusy.into()))?;
+        let asked =
+            host.session().thaw(unix_ns, &seed).ok_or_else(|| failed(io::ErrorKind::ResourceBusy.into()))?;
         host.await_answer(asked, Instant::now() + STEP_LIMIT).map(drop).map_err(failed)
     }
 
@@ -449,7 +450,8 @@ impl Machine for Held {
 
     fn cpu_ms(&mut self) -> u64 {
         let counted = self.belongings.cgroup.as_ref().and_then(Cgroup::cpu_ms);
-        self.cpu_ms = self.cpu_ms.max(counted.unwrap_or_else(|| usage::of_tree(self.qemu.spawned.pid).cpu_ms));
+        self.cpu_ms =
+            self.cpu_ms.max(counted.unwrap_or_else(|| usage::of_tree(self.qemu.spawned.pid).cpu_ms));
         self.cpu_ms
     }
 

@@ -50,7 +50,11 @@ pub(crate) struct Hardware {
 /// Where it begins.
 #[derive(Debug)]
 pub(crate) enum Start<'a> {
-    Boot { kernel: &'a Path, initramfs: &'a Path, command_line: &'a str },
+    Boot {
+        kernel: &'a Path,
+        initramfs: &'a Path,
+        command_line: &'a str,
+    },
     /// From all of a machine that ran, into memory that others will share; it is not let go on.
     Convert,
     Restore,

@@ -6,11 +6,11 @@ use crate::instance::{Belongings, MicroInstance, Output};
 use crate::kernel::Kernel;
 use crate::machine::{Hardware, Machine, Parts, Place, STATE, Start, failed};
 use crate::missing::Missing;
-use crate::{slot, written};
 use crate::template::{Recipe, Template};
 use crate::tools::Tool;
 use crate::unpack::{Limits, Manner};
 use crate::{Folders, Microvm};
+use crate::{slot, written};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Instance, LaunchError, LayerDisk, Placement, Plan};
 use fumehood_backend_native::cgroup::Cgroup;
@@ -331,7 +331,8 @@ impl Plan for MicroPlan {
     fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
         let stage = self.placement.shared.join("root");
         let image = Image::of(&self.envelope.filesystem().root, &self.folders.images, &stage)?;
-        let identity = Identity::take(NOBODY).map_err(|_| no_identity())?;
+        let identity =
+            Identity::take(NOBODY).map_err(|error| fumehood_backend_native::steps::no_identity(&error))?;
         let place = |joins| Place {
             qemu: &self.qemu.path,
             stage: stage.clone(),
@@ -417,14 +418,6 @@ fn input_entries(input: &Input) -> Result<impl io::Read, LaunchError> {
 
 /// `O_NONBLOCK` on this target: a fifo is never waited for.
 const NONBLOCKING: i32 = 0o4000;
-
-fn no_identity() -> LaunchError {
-    LaunchError {
-        step: "take a kernel uid".to_owned(),
-        why: "every uid that was tried is held by another sandbox".to_owned(),
-        remedy: "end some of the sandboxes that run on this host".to_owned(),
-    }
-}
 
 /// What is shown in another way, or not at all, is refused: never left out in silence.
 fn refuse_what_is_not_held(envelope: &Envelope, placement: &Placement) -> Result<(), Unenforceable> {

@@ -40,8 +40,11 @@ pub(crate) fn open(
     if fs::read_to_string(folder.join(KEY)).map_err(step)? != key {
         return Err(LaunchError {
             step: "begin with the machine that was written down".to_owned(),
-            why: "it was of another image, memory, kernel, QEMU, program or processor than this one".to_owned(),
-            remedy: "create the sandbox with the same words as the one that it was taken of, on the same host".to_owned(),
+            why: "it was of another image, memory, kernel, QEMU, program or processor than this one"
+                .to_owned(),
+            remedy:
+                "create the sandbox with the same words as the one that it was taken of, on the same host"
+                    .to_owned(),
         });
     }
     let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(folder.join("lock"));

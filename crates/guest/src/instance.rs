@@ -318,10 +318,12 @@ impl<M: Machine> Live for GuestInstance<M> {
             remedy: "try again when less is written inside".to_owned(),
             unsupported: false,
         };
-        let asked = self.host.session().prepare().ok_or_else(|| unsettled(io::ErrorKind::ResourceBusy.into()))?;
+        let asked =
+            self.host.session().prepare().ok_or_else(|| unsettled(io::ErrorKind::ResourceBusy.into()))?;
         self.host.await_answer(asked, Instant::now() + SETTLE_LIMIT).map_err(unsettled)?;
         // It is quiet now until it is spoken to, which is for guests that are written down themselves.
-        let asked = self.host.session().meters().ok_or_else(|| unsettled(io::ErrorKind::ResourceBusy.into()))?;
+        let asked =
+            self.host.session().meters().ok_or_else(|| unsettled(io::ErrorKind::ResourceBusy.into()))?;
         let answer = self.host.await_answer(asked, Instant::now() + SETTLE_LIMIT);
         answer.map(drop).map_err(unsettled)
     }

@@ -298,6 +298,9 @@ pub struct Status {
     pub expires_ms: Option<u64>,
     pub last_active_ms: u64,
     pub running: u32,
+    /// It waits in a pool, and is nobody's yet.
+    #[serde(default)]
+    pub pooled: bool,
     pub cpu_ms: u64,
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,

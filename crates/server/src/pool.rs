@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::keys::hex;
 use crate::spawn::Birth;
 use fumehood_keep::wire::Spec;
+use fumehood_model::id::TaskId;
 use sha2::{Digest as _, Sha256};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -115,6 +116,11 @@ impl Pools {
     /// Lines, by key.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.lines().keys().cloned().collect()
+    }
+
+    /// Those that wait.
+    pub(crate) fn ids(&self) -> HashSet<TaskId> {
+        self.lines().values().flat_map(|line| line.waiting.iter().map(|birth| birth.id.clone())).collect()
     }
 
     /// How many wait in all lines.

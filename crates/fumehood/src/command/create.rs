@@ -43,6 +43,9 @@ struct Args {
     /// Stand on an image of the store, or on an unpacked root folder, in place of the host's system folders
     #[arg(long, value_name = "NAME|DIR", help_heading = "Files")]
     image: Option<OsString>,
+    /// Stand on a template that was built (`fumehood template build NAME`), in place of the host's system folders
+    #[arg(long, value_name = "NAME", conflicts_with = "image", help_heading = "Files")]
+    template: Option<String>,
     /// Pull the image first, where it is not in the store
     #[arg(long, requires = "image", help_heading = "Files")]
     pull: bool,
@@ -154,12 +157,13 @@ pub(super) fn show(born: &Born, json: bool) -> Result<(), Refusal> {
 fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
     let accept_tcg = args.accept_tcg;
+    let image = args.template.as_deref().map(super::template::built).transpose()?.or(args.image);
     let run = RunArguments {
         workspace: args.workspace,
         inputs: args.inputs,
         read_only: args.read_only,
         caches: args.caches,
-        image: args.image,
+        image,
         pull: args.pull,
         network: args.network,
         timeout: args.timeout,
@@ -213,7 +217,14 @@ pub(super) struct Begun {
 pub(super) fn begin(spec: &Spec) -> Result<Begun, Refusal> {
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg(KEEPER).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = keeper.spawn().map_err(|error| unstarted(&error))?;
+    let refused = |error: std::io::Error| {
+        let remedy = fumehood_model::remedy::of_io(&error);
+        Refusal {
+            remedy: remedy.map_or_else(|| unstarted(&error).remedy, str::to_owned),
+            ..unstarted(&error)
+        }
+    };
+    let mut child = keeper.spawn().map_err(refused)?;
     let words = serde_json::to_vec(spec).map_err(|error| unstarted(&error))?;
     let mut stdin = child.stdin.take().ok_or_else(|| unstarted(&"it has no input"))?;
     stdin.write_all(&words).map_err(|error| unstarted(&error))?;

@@ -212,7 +212,8 @@ fn a_fork_copies_what_changed_and_never_the_workspace(lab: &Lab) {
     }
     let changed = "rm 0/0; echo parent > 1/1; mkdir new; head -c 1000000 /dev/urandom > new/big; echo home > $HOME/note";
     parent.exec(&["sh", "-c", changed]);
-    let Said::Snapshot { bytes, .. } = parent.call(&Ask::Snapshot { name: "second".into(), memory: None }) else {
+    let Said::Snapshot { bytes, .. } = parent.call(&Ask::Snapshot { name: "second".into(), memory: None })
+    else {
         panic!()
     };
     assert!((1_000_000..1_100_000).contains(&bytes), "{bytes} bytes of a base of {}", FOLDERS * FILES * 100);

@@ -108,7 +108,10 @@ fn files_are_worked_on_inside(lab: &Lab) {
     assert_eq!(one.exec(&["cat", "/tmp/a/moved/er/file"]).out(), "new");
     assert_eq!(one.exec(&["ln", "-s", "/tmp/a/moved/er/file", "link"]).ending(), &ENDED_WELL);
     assert_eq!(read(&one, "/workspace/link").unwrap(), b"new");
-    assert_eq!(entry(one.call(&Ask::Stat { path: "/workspace/link".into() })).link.unwrap(), "/tmp/a/moved/er/file");
+    assert_eq!(
+        entry(one.call(&Ask::Stat { path: "/workspace/link".into() })).link.unwrap(),
+        "/tmp/a/moved/er/file"
+    );
     assert_eq!(one.call(&Ask::MakeDir { path: "/workspace/x/y".into() }), Said::Done);
     assert_eq!(refused(one.call(&Ask::MakeDir { path: "/workspace/x".into() })), FailureCode::Exists);
     let listed = one.call(&Ask::ListDir { path: "/workspace".into(), depth: 2 });
@@ -208,7 +211,8 @@ fn a_machine_is_written_down_whole_and_others_begin_from_it() {
         let taken = one.fumehood(&["snapshot", &one.id, "whole", "--memory"], b"");
         assert_eq!(taken.code(), 0, "{}", taken.told());
         // It goes on, and so does what it was doing when it was taken.
-        let children = [Living::new(&lab, &["--snapshot", "whole"]), Living::new(&lab, &["--snapshot", "whole"])];
+        let children =
+            [Living::new(&lab, &["--snapshot", "whole"]), Living::new(&lab, &["--snapshot", "whole"])];
         let look = "cat f; od -An -N16 -tx1 /dev/urandom; date +%s";
         let mut drawn = Vec::new();
         for child in children.iter().chain([&one]) {

@@ -85,7 +85,10 @@ pub(crate) fn other_snapshot(whole: bool) -> Failure {
     let (cause, remedy) = if whole {
         ("a machine is kept whole: its files are in its memory", "leave out that it is to be without memory")
     } else {
-        ("at this level a snapshot has files, and no memory", "leave `--memory` out, or use the level `microvm`")
+        (
+            "at this level a snapshot has files, and no memory",
+            "leave `--memory` out, or use the level `microvm`",
+        )
     };
     new(FailureCode::Unsupported, ("take the snapshot", cause.to_owned()), remedy)
 }
@@ -94,10 +97,8 @@ pub(crate) fn bad(message: &str, cause: impl Into<String>, remedy: &str) -> Fail
     new(FailureCode::BadRequest, (message, cause.into()), remedy)
 }
 
-pub(crate) fn unrecorded() -> Failure {
-    new(
-        FailureCode::NoSpace,
-        ("write the record", "nothing happens that is not recorded first".to_owned()),
-        "free space on the disk of the state folder; this sandbox is ending",
-    )
+pub(crate) fn unrecorded((why, remedy): (String, &'static str)) -> Failure {
+    let is_full = remedy == fumehood_model::remedy::NO_SPACE;
+    let code = if is_full { FailureCode::NoSpace } else { FailureCode::Internal };
+    new(code, ("write the record", why), remedy)
 }

@@ -7,6 +7,7 @@ use super::keeper::{Keeper, Verdict};
 use super::snapshot::{Origin, Taking};
 use crate::run::unix_millis;
 use fumehood_backend::GuestStdio;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, FailureCode, Phase, Said};
 use fumehood_model::event::Event;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ impl Keeper<'_> {
         if let Some(event) = told(&ask)
             && !self.record(&event)
         {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
         let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
@@ -70,7 +71,7 @@ impl Keeper<'_> {
         if let Some(event) = told(&ask)
             && !self.record(&event)
         {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let live = self.instance.live().ok_or_else(failures::ending)?;
         live.hand(&words, stdio).ok_or_else(rootless)?.map_err(|error| failures::of_exec(&error))?;
@@ -96,28 +97,35 @@ impl Keeper<'_> {
             return Err(failures::other_snapshot(whole));
         }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
-        let mut taking = Taking::begin(&self.life.snapshots, name)?;
-        if !self.record(&Event::Snapshot { name: name.to_owned() }) {
-            return Err(failures::unrecorded());
+        let mut taking = Taking::begin(&self.life.snapshots, name, self.id)?;
+        let event = Event::Snapshot { name: name.to_owned() };
+        if !self.record(&event) {
+            return Err(self.unrecorded());
         }
         let stood = self.life.frozen.is_some();
         if !stood && !whole {
-            self.settle("write out what its kernel holds of files")?;
+            let settled = self.settle("write out what its kernel holds of files");
+            self.undone(&event, settled)?;
         }
         let begun = Instant::now();
         let taken = if whole {
             self.write_down(&mut taking)
         } else {
             if !stood {
-                self.freeze("stand still for a snapshot")?;
+                let frozen = self.freeze("stand still for a snapshot");
+                self.undone(&event, frozen)?;
             }
+            fault::point(Point::SnapshotFrozen);
             taking.take(&self.life.parts, kernel)
         };
+        fault::point(Point::SnapshotCopied);
         if !stood {
-            self.thaw("go on after the snapshot")?;
+            let thawed = self.thaw("go on after the snapshot");
+            self.undone(&event, thawed)?;
         }
         let frozen = begun.elapsed();
-        taken?;
+        self.undone(&event, taken)?;
+        self.reach();
         let head = self.log.head();
         let origin = Origin {
             sandbox: self.id.to_owned(),
@@ -139,7 +147,9 @@ impl Keeper<'_> {
 fn settle(taking: Taking, frozen: Duration, caller: Caller) {
     let name = taking.name().to_owned();
     let frozen_us = u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX);
-    caller.tell(&match taking.finish() {
+    let finished = taking.finish();
+    fault::point(Point::SnapshotPublished);
+    caller.tell(&match finished {
         Ok(bytes) => Said::Snapshot { name, bytes, frozen_us },
         Err(failure) => Said::Failed(failure),
     });

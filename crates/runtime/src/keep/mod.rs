@@ -19,6 +19,7 @@ pub mod snapshot;
 mod tree;
 mod verbs;
 
+pub(crate) use folder::keep;
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
 
 use crate::causes::chain;
@@ -34,6 +35,7 @@ use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
@@ -79,7 +81,7 @@ pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &m
 
 /// Removes what living sandboxes left whose keeper and reaper both died.
 pub fn sweep(backend: &dyn Backend, state: &State) {
-    crate::reaper::sweep_living(backend, &state.records(), &state.sandboxes());
+    crate::reaper::sweep_living(backend, &state.records(), (&state.sandboxes(), &state.snapshots()));
 }
 
 /// What is wrong with a variable, if something is.
@@ -96,7 +98,10 @@ pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
 fn failure(ending: &Ending) -> Failure {
     if let Ending::NotStarted { step, why, remedy } = ending {
         let (message, cause, remediation) = (step.clone(), why.clone(), remedy.clone());
-        return Failure { code: FailureCode::Internal, message, cause, remediation };
+        // An ending has words alone; these are of one table.
+        let is_full = remediation == fumehood_model::remedy::NO_SPACE;
+        let code = if is_full { FailureCode::NoSpace } else { FailureCode::Internal };
+        return Failure { code, message, cause, remediation };
     }
     let remedy = "`fumehood doctor` looks at what this host can hold";
     failures::new(FailureCode::Internal, ("make the sandbox", ending.cause().to_owned()), remedy)
@@ -128,17 +133,22 @@ struct Standing {
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
-        let network = egress::prepare(&mut self.request.run, &self.id)?;
+        let network = egress::prepare(&mut self.request.run, &self.id, None)?;
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
+        fault::point(Point::BirthFolder);
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
+        fault::point(Point::BirthPlaced);
         let parts = self.furnish(&mut places)?;
+        fault::point(Point::BirthRestored);
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
         let Standing { mut instance, places, publisher, mut log } = standing;
         let gateway = instance.take_gateway();
+        fault::point(Point::BirthLaunched);
         let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
+        fault::point(Point::BirthReaper);
         // No sandbox without one.
         let (signals, listener, reaper) = match self.settle(reaper) {
             Ok(settled) => settled,
@@ -147,6 +157,7 @@ impl Birth<'_> {
                 return Err(ending);
             }
         };
+        fault::point(Point::BirthListening);
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
@@ -169,8 +180,10 @@ impl Birth<'_> {
             self.undo(instance, log, &ending);
             return Err(ending);
         }
+        fault::point(Point::BirthDescribed);
         let socket = self.folder.join(SOCKET).to_string_lossy().into_owned();
         tell(&Born::Ready { id: self.id.clone(), socket, status });
+        fault::point(Point::BirthTold);
         if let Err(error) = keeper.keep() {
             keeper.finish(format!("its keeper could not wait: {error}"), false, keeper::lost());
         }
@@ -179,22 +192,28 @@ impl Birth<'_> {
             keeps_files: false,
             ending: keeper::lost(),
         });
+        keeper.settle_ports();
         // What is about to end is told first, and what has not ended by itself ends with it.
         keeper.record(&Event::Stopped { why: over.why, keeps_files: over.keeps_files });
+        fault::point(Point::EndRecorded);
         keeper.instance.kill();
+        fault::point(Point::EndKilled);
         keeper.wall.finish(keeper.log);
         let last = keeper.farewell(FAREWELL);
         drop(keeper);
         instance.wait_gone(DEATH_LIMIT);
         drop(instance);
         let _ = self.backend.reap(&self.id);
-        let kept = over.keeps_files && folder::keep(&self.folder).is_ok();
+        fault::point(Point::EndReaped);
+        let kept = over.keeps_files && keep(&self.folder).is_ok();
         // The layer's file system is held by the reaper to the last.
         drop(places);
         if !kept {
             let _ = places::remove_layer(&self.folder);
         }
+        fault::point(Point::EndRemoved);
         let _ = log.close(unix_millis());
+        fault::point(Point::EndClosed);
         for mut connection in last {
             connection.answer(&Said::Done);
             let _ = connection.flush();
@@ -221,8 +240,7 @@ impl Birth<'_> {
         let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
         if let Some(name) = &self.request.spec.snapshot {
             let layer = places.layer.as_ref().map(|layer| &layer.meta);
-            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
-                .map_err(refused)?;
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer).map_err(refused)?;
             self.from = Some(from);
         }
         Ok(parts)
@@ -262,6 +280,7 @@ impl Birth<'_> {
         self.enforcement = plan.enforcement().clone();
         let publisher = Publisher::open(&envelope.network().publish)?;
         let mut log = self.open_record()?;
+        fault::point(Point::BirthRecorded);
         let launched = plan.launch().map_err(|error| start_failed(&StartError::Launch(error)));
         let launched = launched.and_then(|mut instance| match instance.live() {
             Some(_) => Ok(instance),
@@ -313,11 +332,7 @@ impl Birth<'_> {
 
     fn open_record(&self) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
-            not_started(
-                "write the record",
-                &chain(&error),
-                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
-            )
+            not_started("write the record", &chain(&error), error.remedy())
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
@@ -365,6 +380,7 @@ impl Birth<'_> {
             scratch: self.state.scratch(),
             shared: self.state.shared(),
             sandboxes: self.state.sandboxes(),
+            snapshots: self.state.snapshots(),
         }
     }
 
@@ -411,6 +427,7 @@ impl Birth<'_> {
             parts: Vec::new(),
             layer: None,
             snapshots: self.state.snapshots(),
+            records: self.state.records(),
         }
     }
 

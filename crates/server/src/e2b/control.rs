@@ -456,7 +456,8 @@ async fn snapshot(
 ) -> Done {
     caller.needs(Scope::Write)?;
     let live = engine.find(&caller, &id)?;
-    let snapshot = engine.snapshot(&live, asked.name.as_deref(), asked.memory.filter(|memory| *memory)).await?;
+    let snapshot =
+        engine.snapshot(&live, asked.name.as_deref(), asked.memory.filter(|memory| *memory)).await?;
     Ok((StatusCode::CREATED, Json(snapshot_words(&snapshot))).into_response())
 }
 

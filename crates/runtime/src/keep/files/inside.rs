@@ -333,7 +333,8 @@ impl Inside {
 
     fn unwatched(&self) -> Over {
         let cause = "the folder is gone, or more happened than could be told";
-        let mut failure = self.failure(cause, "list the folder to see what is there now, then watch it again");
+        let mut failure =
+            self.failure(cause, "list the folder to see what is there now, then watch it again");
         failure.code = FailureCode::Busy;
         failure.into()
     }
