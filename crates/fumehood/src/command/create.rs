@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
 
 /// Make a sandbox that lives on between commands.
@@ -204,34 +204,56 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
 
 /// Starts a keeper and hears its one answer.
 pub(super) fn start(spec: &Spec) -> Result<Born, Refusal> {
-    const STEP: &str = "start a keeper";
-    let failed = |error: &dyn std::fmt::Display| {
-        Refusal::new(
-            STEP,
-            format!("no keeper could be started: {error}"),
-            "`fumehood doctor` looks at what this host can hold",
-        )
-    };
-    let refused = |error: std::io::Error| {
-        let remedy = fumehood_model::remedy::of_io(&error);
-        Refusal { remedy: remedy.map_or_else(|| failed(&error).remedy, str::to_owned), ..failed(&error) }
-    };
+    begin(spec)?.answer()
+}
+
+/// A keeper that has been told what to make.
+pub(super) struct Begun {
+    child: Child,
+    stdout: ChildStdout,
+}
+
+/// Starts a keeper, and does not wait for it.
+pub(super) fn begin(spec: &Spec) -> Result<Begun, Refusal> {
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg(KEEPER).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let refused = |error: std::io::Error| {
+        let remedy = fumehood_model::remedy::of_io(&error);
+        Refusal {
+            remedy: remedy.map_or_else(|| unstarted(&error).remedy, str::to_owned),
+            ..unstarted(&error)
+        }
+    };
     let mut child = keeper.spawn().map_err(refused)?;
-    let words = serde_json::to_vec(spec).map_err(|error| failed(&error))?;
-    let mut stdin = child.stdin.take().ok_or_else(|| failed(&"it has no input"))?;
-    stdin.write_all(&words).map_err(|error| failed(&error))?;
+    let words = serde_json::to_vec(spec).map_err(|error| unstarted(&error))?;
+    let mut stdin = child.stdin.take().ok_or_else(|| unstarted(&"it has no input"))?;
+    stdin.write_all(&words).map_err(|error| unstarted(&error))?;
     drop(stdin);
-    let stdout = child.stdout.take().ok_or_else(|| failed(&"it has no output"))?;
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).map_err(|error| failed(&error))?;
-    let born = serde_json::from_str(&line).map_err(|_| failed(&"it ended without a word"))?;
-    if matches!(born, Born::Failed(_)) {
-        // It is on its way out.
-        let _ = child.wait();
+    let stdout = child.stdout.take().ok_or_else(|| unstarted(&"it has no output"))?;
+    Ok(Begun { child, stdout })
+}
+
+// === impl Begun ===
+
+impl Begun {
+    pub(super) fn answer(mut self) -> Result<Born, Refusal> {
+        let mut line = String::new();
+        BufReader::new(self.stdout).read_line(&mut line).map_err(|error| unstarted(&error))?;
+        let born = serde_json::from_str(&line).map_err(|_| unstarted(&"it ended without a word"))?;
+        if matches!(born, Born::Failed(_)) {
+            // It is on its way out.
+            let _ = self.child.wait();
+        }
+        Ok(born)
     }
-    Ok(born)
+}
+
+fn unstarted(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(
+        "start a keeper",
+        format!("no keeper could be started: {error}"),
+        "`fumehood doctor` looks at what this host can hold",
+    )
 }
 
 pub(super) fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {

@@ -16,6 +16,9 @@ use std::process::ExitCode;
 /// Children of one fork.
 const MOST_CHILDREN: u32 = 1000;
 
+/// Children that are made at the same time.
+const AT_ONCE: u32 = 8;
+
 /// Keep the files of a living sandbox as they are now, for sandboxes that begin with them.
 ///
 /// HOME and `/workspace` are kept, or what was changed in the copy of a project; memory, `/tmp` and secrets are not. At
@@ -187,9 +190,23 @@ fn fork(args: &ForkArgs) -> Result<(), Refusal> {
     let actor = format!("uid:{}", fumehood_sys::host::euid());
     let spec =
         Spec { snapshot: Some(name.clone()), expires_ms, labels, actor, pooled: false, ..description.spec };
-    let born = (0..args.count).try_for_each(|_| create::show(&create::start(&spec)?, args.json));
+    let born = bear(&spec, args.count, args.json);
     let removed = snapshot::remove(&folder, &name).map_err(|failure| refused(&failure));
     born.and(removed)
+}
+
+/// Makes so many, some at a time. The first that fails is told once those beside it were shown.
+fn bear(spec: &Spec, count: u32, json: bool) -> Result<(), Refusal> {
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(AT_ONCE);
+        left -= now;
+        let begun: Vec<_> = (0..now).map(|_| create::begin(spec)).collect();
+        let shown = begun.into_iter().map(|begun| create::show(&begun?.answer()?, json));
+        // All of them are heard, or nobody would know of one that lives.
+        shown.collect::<Vec<_>>().into_iter().collect::<Result<(), _>>()?;
+    }
+    Ok(())
 }
 
 fn list(json: bool) -> Result<(), Refusal> {
