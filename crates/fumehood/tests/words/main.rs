@@ -64,8 +64,8 @@ fn help_of_every_command() {
     let host = Host::new();
     let mut all = host.told(&["--help"]);
     for name in [
-        "run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "prove", "template",
-        "schema",
+        "run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "prove",
+        "template", "schema",
     ] {
         all += &host.told(&[name, "--help"]);
     }
