@@ -18,6 +18,11 @@ pub enum RecordError {
         #[source]
         source: std::io::Error,
     },
+    #[error("write the record to its mirror")]
+    Mirror {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("make a record for task `{task}`, which has one")]
     Exists { task: TaskId },
     #[error("add to the record of task `{task}`, which is still running")]
