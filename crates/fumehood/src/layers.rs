@@ -103,6 +103,7 @@ impl Picked {
                 "free space where the state folder is; `fumehood audit verify` looks at the record",
             )
         };
+        crate::operator::Operator::read()?;
         let mut log =
             TaskLog::reopen(&self.state.records(), self.task(), now()).map_err(|error| unwritten(&error))?;
         let outcome = act(&self.layer, &mut |event| log.append(now(), event).map_err(io::Error::other));

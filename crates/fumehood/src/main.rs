@@ -29,6 +29,7 @@ mod refusal;
 mod remedies;
 mod sandboxes;
 mod scope;
+mod ship;
 mod screen;
 mod spec;
 mod tasks;

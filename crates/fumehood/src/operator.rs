@@ -61,7 +61,10 @@ impl Operator {
         let operator = Self::parse(&text)?;
         if let Some(mirror) = &operator.mirror {
             let to = MirrorTo::parse(mirror);
-            fumehood_audit::mirror_to(to.map_err(|error| refuse(&error.to_string(), "name one, or leave it out"))?);
+            fumehood_audit::mirror_to(to.map_err(|error| refuse(
+                &format!("`{PLACE}`: `{}`: {error}", shown(mirror)),
+                "name one, or leave it out",
+            ))?);
         }
         Ok(operator)
     }
