@@ -50,6 +50,6 @@ pub use proof::TaskState;
 pub use prune::{Pruned, prune};
 pub use read::{FindError, Life, TaskSummary, Transcript, find, list, read};
 pub use show::{show, show_list, show_report, to_json};
-pub use text::{bytes, os_text, text};
 pub use sign::{BadHex, KeyError, PublicKey, SignError, Signature, SignedHead, SigningKey, key_path, sign};
+pub use text::{bytes, os_text, text};
 pub use verify::{Expected, IndexReport, ReadError, Report, TaskReport, head, verify, verify_with};

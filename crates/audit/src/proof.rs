@@ -60,7 +60,8 @@ pub(crate) fn of_task(records: &Path, task: &TaskId, file: &File) -> Result<Opti
 /// asking gives back a lock that is our own.
 pub(crate) fn of_file(task: &TaskId, history: &History, file: &File) -> Result<Proof> {
     let start = Head::of_task(task, &history.opening);
-    let mut proof = Proof { state: TaskState::Ok, head: start, torn: None, torn_bytes: 0, seals: Vec::new(), from: None };
+    let mut proof =
+        Proof { state: TaskState::Ok, head: start, torn: None, torn_bytes: 0, seals: Vec::new(), from: None };
     let broken = follow(task, history, file, &mut proof)?;
     proof.state = match broken.or_else(|| ending(history, &proof)) {
         Some(state) => state,

@@ -183,8 +183,10 @@ fn signatures(ledger: &Ledger, expected: &Expected) -> (u64, Vec<PublicKey>, Opt
             keys.push(vouched.key);
         }
     }
-    let signed = ledger.vouched.iter().filter(|vouched| known(&vouched.key)).map(|vouched| vouched.lines).max();
-    let stranger = keys.iter().find(|key| !known(key)).map(|key| format!("it is signed by another key: {key}"));
+    let signed =
+        ledger.vouched.iter().filter(|vouched| known(&vouched.key)).map(|vouched| vouched.lines).max();
+    let stranger =
+        keys.iter().find(|key| !known(key)).map(|key| format!("it is signed by another key: {key}"));
     let none = (expected.signed && signed.is_none()).then(|| "no line is signed by the key".to_owned());
     (signed.unwrap_or(0), keys, stranger.or(none))
 }

@@ -77,8 +77,11 @@ impl Config {
 pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
     let Config { egress, ca, vault, servers, resolv_conf, hosts, tape } = config;
     let table = Table::new(egress).opening_all(tape.sees_all());
-    let world: Box<dyn World> =
-        if tape.plays() { Box::new(NoWorld) } else { Box::new(SystemWorld::new(SystemLookup::new(resolv_conf, hosts))) };
+    let world: Box<dyn World> = if tape.plays() {
+        Box::new(NoWorld)
+    } else {
+        Box::new(SystemWorld::new(SystemLookup::new(resolv_conf, hosts)))
+    };
     let readers = Readers::new(servers, ca, vault, tape);
     let secrets = readers.secrets();
     let renew = move |renewed| secrets.take_renewed(renewed);

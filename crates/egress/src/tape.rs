@@ -215,7 +215,8 @@ pub(crate) fn to_pairs(fields: &HeaderMap) -> Vec<(String, String)> {
 pub(crate) fn to_fields(pairs: &[(String, String)]) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for (name, value) in pairs {
-        let bytes: Option<Vec<u8>> = value.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
+        let bytes: Option<Vec<u8>> =
+            value.chars().map(|letter| u8::try_from(u32::from(letter)).ok()).collect();
         let value = bytes.and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
         if let (Ok(name), Some(value)) = (HeaderName::from_bytes(name.as_bytes()), value) {
             fields.append(name, value);

@@ -52,7 +52,15 @@ pub(crate) fn prepare(spec: Spec) -> Result<Prepared, Refusal> {
     paths::check(&envelope, &defaults)?;
     let backend = backends::living(choice.level)?;
     let (exec, home_at, toolchains) = base(&envelope, standing.as_ref(), &places);
-    let run = RunRequest { envelope, choice, exec, output: OutputMode::Stream, toolchains, home_at, tape: Tape::None };
+    let run = RunRequest {
+        envelope,
+        choice,
+        exec,
+        output: OutputMode::Stream,
+        toolchains,
+        home_at,
+        tape: Tape::None,
+    };
     Ok(Prepared { request: LiveRequest { run, spec }, backend, _standing: standing })
 }
 

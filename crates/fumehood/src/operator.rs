@@ -61,10 +61,9 @@ impl Operator {
         let operator = Self::parse(&text)?;
         if let Some(mirror) = &operator.mirror {
             let to = MirrorTo::parse(mirror);
-            fumehood_audit::mirror_to(to.map_err(|error| refuse(
-                &format!("`{PLACE}`: `{}`: {error}", shown(mirror)),
-                "name one, or leave it out",
-            ))?);
+            fumehood_audit::mirror_to(to.map_err(|error| {
+                refuse(&format!("`{PLACE}`: `{}`: {error}", shown(mirror)), "name one, or leave it out")
+            })?);
         }
         Ok(operator)
     }
@@ -72,7 +71,12 @@ impl Operator {
     fn parse(text: &str) -> Result<Self, Refusal> {
         toml::from_str(text).map_err(|error| {
             let words = Level::ALL.map(|level| format!("`{level}`")).join(", ");
-            refuse(&shown(error.message()), &format!("it may say `floor = \"LEVEL\"`, one of {words}, and `mirror = \"syslog:/dev/log\"`"))
+            refuse(
+                &shown(error.message()),
+                &format!(
+                    "it may say `floor = \"LEVEL\"`, one of {words}, and `mirror = \"syslog:/dev/log\"`"
+                ),
+            )
         })
     }
 }

@@ -164,8 +164,9 @@ impl Finished {
         id: &TaskId,
     ) -> Result<Outcome, TapeError> {
         let read = fumehood_audit::read(records, id);
-        let events: Vec<Event> =
-            read.map(|read| read.lines.iter().filter_map(fumehood_audit::Line::known).collect()).unwrap_or_default();
+        let events: Vec<Event> = read
+            .map(|read| read.lines.iter().filter_map(fumehood_audit::Line::known).collect())
+            .unwrap_or_default();
         taping.outcome(self.ending.clone(), places.layer.as_ref(), &events)
     }
 

@@ -92,8 +92,7 @@ pub fn run(
         Err(ending) => (None, Err(ending)),
     };
     let (enforcement, exec) = (Enforcement::default(), request.exec.clone());
-    let mut attempt =
-        Attempt { backend, state, request: &request, as_given, id, enforcement, exec, taping };
+    let mut attempt = Attempt { backend, state, request: &request, as_given, id, enforcement, exec, taping };
     let finished =
         network.and_then(|network| attempt.go(network, tell)).unwrap_or_else(Finished::not_started);
     let Attempt { id, enforcement, taping, .. } = attempt;
@@ -353,7 +352,11 @@ fn pipes(mode: OutputMode) -> io::Result<(GuestStdio, Option<Flow>, Flow, Flow)>
 }
 
 /// Copies what passes to a tape; input comes from the one that is played.
-fn tape_streams(taping: &Taping, input: &mut Option<Flow>, [output, error]: [&mut Flow; 2]) -> io::Result<()> {
+fn tape_streams(
+    taping: &Taping,
+    input: &mut Option<Flow>,
+    [output, error]: [&mut Flow; 2],
+) -> io::Result<()> {
     if let Some(played) = taping.input() {
         *input = match input.take() {
             Some(flow) => Some(flow.from_file(played?)),

@@ -5,7 +5,9 @@ use super::exchange::{Ask, Client, Ends, Failure, Turn};
 use super::flow::{Broken, Frame, Sink, Source};
 use super::framing::Length;
 use super::{Forward, flow};
-use crate::tape::{Asked, Digesting, Exchange, Keeping, MOST_BODY_BYTES, Playing, encode, to_fields, to_pairs};
+use crate::tape::{
+    Asked, Digesting, Exchange, Keeping, MOST_BODY_BYTES, Playing, encode, to_fields, to_pairs,
+};
 use crate::wall::Wall;
 use bytes::Bytes;
 use fumehood_model::egress::Denial;

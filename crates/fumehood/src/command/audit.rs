@@ -123,7 +123,8 @@ fn list(json: bool) -> Result<ExitCode, Refusal> {
 }
 
 fn show(typed: Option<&str>, json: bool) -> Result<ExitCode, Refusal> {
-    let task: TaskId = tasks::with_record(&tasks::state()?, typed).map_err(|refusal| removed(typed, refusal))?;
+    let task: TaskId =
+        tasks::with_record(&tasks::state()?, typed).map_err(|refusal| removed(typed, refusal))?;
     let transcript = fumehood_audit::read(&records()?, &task).map_err(|error| unreadable(&error))?;
     if json {
         transcript.lines.iter().for_each(screen::say_json);
@@ -199,7 +200,8 @@ fn key_in(path: &Path) -> Result<PublicKey, Refusal> {
         Err(_) if text.trim_start().starts_with('{') => head_in(path).map(|head| head.key),
         Err(_) => {
             let why = format!("`{}` holds no public key", path.display());
-            let remedy = "give a file with the 64 hexadecimal digits that `fumehood audit head` prints as `key`";
+            let remedy =
+                "give a file with the 64 hexadecimal digits that `fumehood audit head` prints as `key`";
             Err(Refusal::new(READ, why, remedy))
         }
     }
@@ -260,7 +262,8 @@ fn prune(older_than: &str, json: bool) -> Result<ExitCode, Refusal> {
     let wanted = |task: &TaskId| {
         let layer = state.layers().join(task.as_str()).exists();
         let files = state.sandboxes().join(task.as_str()).exists();
-        let what = if layer { "changes of it wait to be applied or discarded" } else { "files of it are kept" };
+        let what =
+            if layer { "changes of it wait to be applied or discarded" } else { "files of it are kept" };
         (layer || files).then(|| what.to_owned()).or_else(|| ship::waits(state.root(), task))
     };
     let pruned = fumehood_audit::prune(&records, (now(), before), &wanted).map_err(|error| {

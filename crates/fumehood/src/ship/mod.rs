@@ -48,7 +48,11 @@ pub(crate) fn once(state: &Path, to: &str) -> Result<Shipped, Refusal> {
     let mut sink = Sink::open(to)?;
     let (folder, place) = (state.join(FOLDER), cursor_place(state, to));
     let kept = |error: io::Error| {
-        Refusal::new(STEP, format!("failed to note what was shipped: {error}"), "look at the state folder's rights")
+        Refusal::new(
+            STEP,
+            format!("failed to note what was shipped: {error}"),
+            "look at the state folder's rights",
+        )
     };
     fs::create_dir_all(&folder).map_err(kept)?;
     let lock = File::options().create(true).append(true).mode(0o600).open(place.with_extension("lock"));
@@ -88,7 +92,10 @@ pub(crate) fn follow(state: &Path, to: &str) -> Result<(), Refusal> {
             }
             Err(refusal) => {
                 if told.as_ref() != Some(&refusal.why) {
-                    crate::screen::note(&format!("{}: {}; what waits is sent later", refusal.step, refusal.why));
+                    crate::screen::note(&format!(
+                        "{}: {}; what waits is sent later",
+                        refusal.step, refusal.why
+                    ));
                     told = Some(refusal.why);
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -105,10 +112,12 @@ pub(crate) fn waits(state: &Path, task: &TaskId) -> Option<String> {
     let entries = fs::read_dir(state.join(FOLDER)).ok()?;
     let paths = entries.flatten().map(|entry| entry.path());
     let cursors = paths.filter(|path| path.extension().is_some_and(|ending| ending == "json"));
-    cursors.filter_map(|path| serde_json::from_slice::<Cursor>(&fs::read(path).ok()?).ok()).find_map(|cursor| {
-        let behind = cursor.files.get(&name).copied().unwrap_or(0) < bytes;
-        behind.then(|| format!("`{}` has not had all of it yet", shown(&cursor.sink)))
-    })
+    cursors.filter_map(|path| serde_json::from_slice::<Cursor>(&fs::read(path).ok()?).ok()).find_map(
+        |cursor| {
+            let behind = cursor.files.get(&name).copied().unwrap_or(0) < bytes;
+            behind.then(|| format!("`{}` has not had all of it yet", shown(&cursor.sink)))
+        },
+    )
 }
 
 fn cursor_place(state: &Path, to: &str) -> PathBuf {

@@ -34,7 +34,11 @@ pub(super) enum Sink {
 impl Sink {
     pub(super) fn open(to: &str) -> Result<Self, Refusal> {
         let down = |error: io::Error| {
-            Refusal::new(STEP, format!("`{}` can not be reached: {error}", shown(to)), "it is sent once it can")
+            Refusal::new(
+                STEP,
+                format!("`{}` can not be reached: {error}", shown(to)),
+                "it is sent once it can",
+            )
         };
         if let Some(path) = to.strip_prefix("file:").filter(|path| path.starts_with('/')) {
             let mut options = File::options();
@@ -86,7 +90,8 @@ impl Sink {
 }
 
 fn poster(url: &str) -> Result<Poster, Refusal> {
-    let token = std::env::var(TOKEN).ok().map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
+    let token =
+        std::env::var(TOKEN).ok().map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
     Poster::new(url, token.into_iter().collect())
         .map_err(|fault| Refusal::new(STEP, fault.why.clone(), NAMES))
 }
@@ -100,7 +105,9 @@ fn records(lines: &[u8]) -> Value {
         let at_ms = value.get("at_ms").and_then(Value::as_u64).unwrap_or(0);
         let attributes: Vec<Value> = ["event", "task"]
             .iter()
-            .filter_map(|name| Some(json!({ "key": format!("fumehood.{name}"), "value": text(value.get(*name)?) })))
+            .filter_map(|name| {
+                Some(json!({ "key": format!("fumehood.{name}"), "value": text(value.get(*name)?) }))
+            })
             .collect();
         json!({
             "timeUnixNano": format!("{at_ms}000000"),

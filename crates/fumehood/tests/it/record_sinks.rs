@@ -27,7 +27,9 @@ fn caller() -> Caller {
 /// Every line of the record.
 fn lines(lab: &Lab) -> BTreeSet<String> {
     let files = fs::read_dir(lab.state().join("records")).unwrap().map(|entry| entry.unwrap().path());
-    files.flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    files
+        .flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Runs, and waits until its reaper has written the last line that there will be.
@@ -115,7 +117,11 @@ fn a_sink_that_is_down_gets_it_later_and_nothing_goes_before() {
     drop(posts.recv().unwrap());
     // What a sink has not had is not removed.
     let pruned = words(&lab, &["audit", "prune", "--older-than", "1ms"]);
-    assert!(pruned.out().starts_with("0 records") && pruned.err().contains("has not had all"), "{}", pruned.told());
+    assert!(
+        pruned.out().starts_with("0 records") && pruned.err().contains("has not had all"),
+        "{}",
+        pruned.told()
+    );
     let shipped = ship(&lab, &to);
     assert_eq!(shipped.code(), 0, "{}", shipped.told());
     let mut sent = BTreeSet::new();
@@ -171,8 +177,10 @@ fn what_the_operators_mirror_does_not_take_does_not_happen() {
     let id = made.out().trim().to_owned();
     assert_eq!(words(&lab, &["exec", &id, "--", "true"]).code(), 0);
     assert_eq!(words(&lab, &["stop", &id]).code(), 0);
-    let mirrored: BTreeSet<String> = fs::read_to_string(&mirror).unwrap().lines().map(str::to_owned).collect();
-    let own: BTreeSet<String> = lines(&lab).into_iter().filter(|line| !line.contains("\"event\":\"index.")).collect();
+    let mirrored: BTreeSet<String> =
+        fs::read_to_string(&mirror).unwrap().lines().map(str::to_owned).collect();
+    let own: BTreeSet<String> =
+        lines(&lab).into_iter().filter(|line| !line.contains("\"event\":\"index.")).collect();
     assert_eq!(mirrored, own);
     let down = "mirror = \"syslog:/no/such/socket\"";
     let ran = with_operator(&lab, down, "true", &["run", "--", "touch", "/out"]);

@@ -141,7 +141,8 @@ fn forge(files: &Files, parent: &str, branches: bool) -> Files {
     for _ in 0..=order.len() {
         rechain(&mut index, Sha256::digest(b"fumehood record index 1\n").to_vec());
         for task in &order {
-            let opened = index.iter().find(|line| line.contains("index.opened") && line.contains(task)).unwrap();
+            let opened =
+                index.iter().find(|line| line.contains("index.opened") && line.contains(task)).unwrap();
             let start = Sha256::new()
                 .chain_update(b"fumehood record task 1\n")
                 .chain_update(task)
@@ -156,24 +157,29 @@ fn forge(files: &Files, parent: &str, branches: bool) -> Files {
                 };
                 let Some(lines) = count(line) else { continue };
                 let closes = line.contains("index.closed");
-                let to = if closes { (digests.len(), head.clone()) } else { (lines, digests[lines - 1].clone()) };
+                let to =
+                    if closes { (digests.len(), head.clone()) } else { (lines, digests[lines - 1].clone()) };
                 let old = member(line, "head").to_owned();
                 *line = line.replacen(&old, &to.1, 1);
                 *line = line.replacen(&format!("\"lines\":{lines},"), &format!("\"lines\":{},", to.0), 1);
             }
             if branches && task == parent {
                 let at = digests.iter().zip(&forged[&format!("{task}.jsonl")]);
-                let snapshot = at.filter(|(_, line)| line.contains("sandbox.snapshot")).map(|(digest, _)| digest.clone());
+                let snapshot = at
+                    .filter(|(_, line)| line.contains("sandbox.snapshot"))
+                    .map(|(digest, _)| digest.clone());
                 let snapshot = snapshot.last();
                 for child in order.iter().filter(|child| *child != parent) {
                     let living = forged.get_mut(&format!("{child}.jsonl")).unwrap();
                     for line in living.iter_mut().filter(|line| line.contains("\"from\":{")) {
                         let from = line.split_once("\"from\":{").unwrap().1;
                         let old = member(from, "hash").to_owned();
-                        let lines = from.split_once("\"lines\":").unwrap().1.split_once(',').unwrap().0.to_owned();
+                        let lines =
+                            from.split_once("\"lines\":").unwrap().1.split_once(',').unwrap().0.to_owned();
                         let right = 1 + forged_line(files, parent, "sandbox.snapshot");
                         *line = line.replacen(&old, snapshot.as_ref().unwrap(), 1);
-                        *line = line.replacen(&format!("\"lines\":{lines},"), &format!("\"lines\":{right},"), 1);
+                        *line =
+                            line.replacen(&format!("\"lines\":{lines},"), &format!("\"lines\":{right},"), 1);
                     }
                 }
             }
@@ -241,7 +247,11 @@ fn simple_tampering(stage: &Stage<'_>) {
     assert!(ran.out().contains("  lost after") || ran.code() == 1, "{}", ran.told());
     let ran = stage.with(&shorter, &["--head", stage.head.to_str().unwrap()]);
     assert!(ran.code() == 1 && ran.out().contains("index  BROKEN"), "{}", ran.told());
-    stage.found("the index gone", &with(&|files| drop(files.remove("index.jsonl"))), "does not name the file");
+    stage.found(
+        "the index gone",
+        &with(&|files| drop(files.remove("index.jsonl"))),
+        "does not name the file",
+    );
 }
 
 /// A whole record, written anew without one act, by who can compute digests as well as we can.
@@ -313,7 +323,10 @@ fn a_key_that_others_can_read_is_not_used_and_old_records_go_verifiably() {
     let mode = |bits: u32| {
         fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(bits)).unwrap();
     };
-    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&key).unwrap().permissions()) & 0o777, 0o600);
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&key).unwrap().permissions()) & 0o777,
+        0o600
+    );
     mode(0o644);
     let refused = words_of(&lab, &["audit", "head"]);
     assert!(refused.code() == 1 && refused.err().contains("remedy:"), "{}", refused.told());

@@ -40,7 +40,8 @@ fn taped(lab: &Lab, more: &[&str], script: &str) -> String {
     last(lab)
 }
 
-const SCRIPT: &str = "read word; echo got $word $A; cat given >&2; echo new > made; rm gone; echo out > /out/o; exit 3";
+const SCRIPT: &str =
+    "read word; echo got $word $A; cat given >&2; echo new > made; rm gone; echo out > /out/o; exit 3";
 
 fn tape(lab: &Lab, task: &str) -> PathBuf {
     lab.state().join("tapes").join(task)

@@ -38,7 +38,11 @@ impl Taped {
         let stand = Stand::new(lab.caller);
         stand.range.name("*.example.com", &["203.0.113.7"]);
         let flags = [&["--tape", "--secret", "GH=env:HELD"], &RULES[..]].concat();
-        let first = stand.inside_with(&[("HELD", "ghp_abcdefghijklmnopqrstuvwxyz0123456789")], &flags, &["sh", "-c", script]);
+        let first = stand.inside_with(
+            &[("HELD", "ghp_abcdefghijklmnopqrstuvwxyz0123456789")],
+            &flags,
+            &["sh", "-c", script],
+        );
         assert_eq!(first.ran.code(), 0, "{}", first.ran.told());
         let task = stand.record()[0]["task"].as_str().unwrap().to_owned();
         Self { stand, first: first.ran, task }
@@ -54,7 +58,11 @@ impl Taped {
 
 fn answers_come_from_the_tape_and_nothing_leaves(lab: &Lab) {
     let taped = Taped::new(lab, SCRIPT);
-    assert!(taped.first.out().contains("served_by") || taped.first.out().len() > 200, "{}", taped.first.told());
+    assert!(
+        taped.first.out().contains("served_by") || taped.first.out().len() > 200,
+        "{}",
+        taped.first.told()
+    );
     let mark = taped.stand.range.mark();
     let again = taped.replay(&["--run"]);
     assert_eq!(again.code(), 0, "{}\n{}", again.told(), taped.first.told());

@@ -2,10 +2,10 @@
 //! authority of its own where TLS is opened, and the files and variables that make its programs believe it.
 
 use super::renew::Renewals;
-use crate::causes::chain;
-use crate::tape::Taping;
 use super::secrets::{self, NoSecret};
+use crate::causes::chain;
 use crate::run::{RunRequest, unix_millis};
+use crate::tape::Taping;
 use fumehood_backend::MadeFile;
 use fumehood_egress::Config;
 use fumehood_egress::tls::{Ca, Servers, trust};

@@ -183,7 +183,10 @@ impl Taping {
         made.map_err(io_failed("make", &folder))?;
         let mut taping = Self { folder, played, spec, inputs: Vec::new() };
         let begun = taping.copy_inputs(request).and_then(|()| {
-            PARTS.iter().try_for_each(|name| taping.create(name).map(drop)).map_err(io_failed("make", &taping.folder))
+            PARTS
+                .iter()
+                .try_for_each(|name| taping.create(name).map(drop))
+                .map_err(io_failed("make", &taping.folder))
         });
         if let Err(error) = begun {
             taping.forget();
@@ -261,8 +264,14 @@ impl Taping {
     }
 
     /// Writes down what ran and what came of it, and answers with the digest of that.
-    pub(crate) fn finish(&self, id: &TaskId, request: &RunRequest, outcome: Outcome) -> Result<Digest, TapeError> {
-        let text = |text: &std::ffi::OsStr, what| text.to_str().map(str::to_owned).ok_or(TapeError::NotText(what));
+    pub(crate) fn finish(
+        &self,
+        id: &TaskId,
+        request: &RunRequest,
+        outcome: Outcome,
+    ) -> Result<Digest, TapeError> {
+        let text =
+            |text: &std::ffi::OsStr, what| text.to_str().map(str::to_owned).ok_or(TapeError::NotText(what));
         let failed = io_failed("write", &self.folder);
         let exec = &request.exec;
         let argv: Result<_, _> = exec.argv.iter().map(|word| text(word, "an argument")).collect();

@@ -87,9 +87,13 @@ fn different((then, mut now): (&Described, Outcome), changed_in_place: bool) -> 
 /// The envelope as it was written, with the copies in the place of what was copied in, and without what would touch
 /// anything but the replay itself.
 fn words(described: &Described, folder: &Path, out: &Path) -> Result<EnvelopeSpec, Refusal> {
-    let flawed = |why: String| Refusal::new(STEP, why, format!("run it once more; `{FILE_NAME}` has changed its words"));
+    let flawed = |why: String| {
+        Refusal::new(STEP, why, format!("run it once more; `{FILE_NAME}` has changed its words"))
+    };
     let mut words = EnvelopeSpec::deserialize(&described.spec).map_err(|error| flawed(error.to_string()))?;
-    let text = |path: PathBuf| path.to_str().map(str::to_owned).ok_or_else(|| flawed("a path is no text".to_owned()));
+    let text = |path: PathBuf| {
+        path.to_str().map(str::to_owned).ok_or_else(|| flawed("a path is no text".to_owned()))
+    };
     let files = &mut words.filesystem;
     files.inputs.clear();
     for (number, at) in described.inputs.iter().enumerate() {

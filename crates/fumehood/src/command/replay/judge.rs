@@ -15,7 +15,15 @@ use std::process::ExitCode;
 
 /// Refusals that the rules decide; the others come from what was found on the way.
 const BY_RULES: [&str; 9] = [
-    "names_only", "no_rule", "port", "scheme", "not_inspected", "method", "path", "ambiguous_path", "raw_address",
+    "names_only",
+    "no_rule",
+    "port",
+    "scheme",
+    "not_inspected",
+    "method",
+    "path",
+    "ambiguous_path",
+    "raw_address",
 ];
 
 /// One act about which the two do not agree.
@@ -86,16 +94,20 @@ enum Verdict {
     Denied(String),
 }
 
-fn decide(table: Option<&Table>, (to, method, path): (&str, Option<&str>, Option<&str>)) -> Result<Verdict, String> {
+fn decide(
+    table: Option<&Table>,
+    (to, method, path): (&str, Option<&str>, Option<&str>),
+) -> Result<Verdict, String> {
     let (scheme, authority) = match to.split_once("://") {
         Some(("https", authority)) => (Scheme::Https, authority),
         Some(("http", authority)) => (Scheme::Http, authority),
         Some(_) => return Err("its kind is not known to this version".to_owned()),
         None => (Scheme::Tcp, to),
     };
-    let identity =
-        Identity::from_authority(scheme, authority).map_err(|_| "its place was cut short, or is none".to_owned())?;
-    let path = path.map(UrlPath::parse).transpose().map_err(|_| "its path was cut short, or is none".to_owned())?;
+    let identity = Identity::from_authority(scheme, authority)
+        .map_err(|_| "its place was cut short, or is none".to_owned())?;
+    let path =
+        path.map(UrlPath::parse).transpose().map_err(|_| "its path was cut short, or is none".to_owned())?;
     let request = method.zip(path.as_ref()).map(|(method, path)| Request { method, path });
     let Some(table) = table else { return Ok(Verdict::Denied("there is no network".to_owned())) };
     let ask = |request| table.decide(Ask { identity: &identity, request });
@@ -171,7 +183,12 @@ impl Judged {
             if let (Some(used), Some(limit)) = (used, limit)
                 && used > limit
             {
-                self.differ("the command".to_owned(), format!("used {used} {what}"), format!("at most {limit}"), 1);
+                self.differ(
+                    "the command".to_owned(),
+                    format!("used {used} {what}"),
+                    format!("at most {limit}"),
+                    1,
+                );
             }
         }
     }
