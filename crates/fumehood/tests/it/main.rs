@@ -48,6 +48,8 @@ mod publish;
 #[cfg(test)]
 mod real_work;
 #[cfg(test)]
+mod record_sinks;
+#[cfg(test)]
 mod record_tamper;
 #[cfg(test)]
 mod record_truth;
