@@ -89,6 +89,11 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
             event = Cow::Owned(shorter(event.as_ref().clone()));
         }
+        Event::NetworkChanged { actor, network } => {
+            if too_long(actor) || too_big(network) {
+                event = Cow::Owned(Event::NetworkChanged { actor: short(actor), network: small(network) });
+            }
+        }
         Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
@@ -146,6 +151,7 @@ fn clipped(mut event: Event) -> Event {
         | Event::ExecSignalled { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
+        | Event::NetworkChanged { .. }
         | Event::FetchStarted(_)
         | Event::EgressAllowed(_)
         | Event::EgressDenied(_)
@@ -199,6 +205,7 @@ fn shorter(mut event: Event) -> Event {
         | Event::ActFailed { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
+        | Event::NetworkChanged { .. }
         | Event::Stopped { .. }
         | Event::FetchStarted(_)
         | Event::ProveStarted { .. }

@@ -5,15 +5,16 @@ use crate::dial::{Dialler, NoWorld, SystemLookup, SystemWorld, World};
 use crate::dns::{serve_tcp, serve_udp};
 use crate::entrance::Entrance;
 use crate::gate::Gate;
+use crate::http::Secrets;
 use crate::inbound::Protocols;
 use crate::observe::observe;
 use crate::readers::Readers;
-use crate::record::{Recorder, Renewed, SocketRecorder};
+use crate::record::{Orders, Recorder, Renewed, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
 use crate::tape::Mode;
 use crate::tls::{Ca, Servers};
-use fumehood_model::egress::{Egress, Table};
+use fumehood_model::egress::{Egress, Rules, Table};
 use fumehood_vault::vault::Vault;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -84,8 +85,30 @@ pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunE
     };
     let readers = Readers::new(servers, ca, vault, tape);
     let secrets = readers.secrets();
-    let renew = move |renewed| secrets.take_renewed(renewed);
-    run_with(table, world, (sockets, record), (readers, renew))
+    run_with(table, world, (sockets, record), (readers, secrets))
+}
+
+/// Does what the keeper wants.
+struct Obedient<C> {
+    /// Not the gate itself, which holds the recorder that holds this.
+    change: C,
+    secrets: Rc<Secrets>,
+    /// The clause as the sandbox was made with.
+    made: Egress,
+}
+
+impl<C: Fn(Egress) -> bool> Orders for Obedient<C> {
+    fn renewed(&self, secret: Renewed) {
+        self.secrets.take_renewed(secret);
+    }
+
+    fn given(&self, secret: Renewed) {
+        self.secrets.take_given(secret);
+    }
+
+    fn rules(&self, rules: &Rules) -> bool {
+        rules.within(&self.made).is_ok_and(&self.change)
+    }
 }
 
 /// The same, with others who read what the gate only passes on.
@@ -93,17 +116,19 @@ pub(crate) fn run_with<P: Protocols<Gate<SocketRecorder>>>(
     table: Table,
     world: Box<dyn World>,
     (sockets, record): (Sockets, OwnedFd),
-    (protocols, renew): (P, impl Fn(Renewed) + 'static),
+    (protocols, secrets): (P, Rc<Secrets>),
 ) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let stop = Stop::new();
-        let recorder = SocketRecorder::new(record, stop.clone(), renew).map_err(RunError::Sockets)?;
-        spawn_local(recorder.clone().carry());
+        let recorder = SocketRecorder::new(record, stop.clone()).map_err(RunError::Sockets)?;
         let dialler = Dialler::new(world);
-        let gate = Gate::new(table, recorder, dialler, stop.clone());
+        let made = table.egress().clone();
+        let gate = Gate::new(table, recorder.clone(), dialler, stop.clone());
+        recorder.obeyed_by(Obedient { change: gate.changer(), secrets, made });
+        spawn_local(recorder.carry());
         serve(&gate, sockets, protocols).map_err(RunError::Sockets)?;
         match stop.stopped().await {
             StopCause::Asked => {

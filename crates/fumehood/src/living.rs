@@ -31,7 +31,7 @@ pub(crate) struct Prepared {
     pub(crate) request: LiveRequest,
     pub(crate) backend: Box<dyn Backend>,
     /// Held as long as the sandbox lives: its image stays.
-    _standing: Option<Standing>,
+    pub(crate) _standing: Option<Standing>,
 }
 
 /// Settles everything. Starts nothing, and writes nothing.
@@ -61,7 +61,7 @@ pub(crate) fn prepare(spec: Spec) -> Result<Prepared, Refusal> {
         home_at,
         tape: Tape::None,
     };
-    Ok(Prepared { request: LiveRequest { run, spec }, backend, _standing: standing })
+    Ok(Prepared { request: LiveRequest { run, spec, defaults }, backend, _standing: standing })
 }
 
 /// The envelope that was written, and the level beside it.

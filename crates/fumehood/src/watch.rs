@@ -91,6 +91,7 @@ impl Watch {
             | Event::ActFailed { .. }
             | Event::Snapshot { .. }
             | Event::Expires { .. }
+            | Event::NetworkChanged { .. }
             | Event::Stopped { .. }
             | Event::FetchStarted(_)
             | Event::ProveStarted { .. }

@@ -9,4 +9,5 @@
 pub mod client;
 pub mod fault;
 pub mod frame;
+pub mod literals;
 pub mod wire;

@@ -104,6 +104,9 @@ pub enum Event {
     /// A living sandbox got another time of its end, in milliseconds since 1970; `None`: none.
     #[serde(rename = "sandbox.expires")]
     Expires { until_ms: Option<u64> },
+    /// What a living sandbox may reach is about to change to this. Values of secrets are not in it.
+    #[serde(rename = "network.changed")]
+    NetworkChanged { actor: String, network: serde_json::Value },
     /// A living sandbox is about to end, and why: `asked`, `expired`, `signal`, or a limit.
     #[serde(rename = "sandbox.stopped")]
     Stopped { why: String, keeps_files: bool },
@@ -282,6 +285,7 @@ impl Event {
             Self::ActFailed { .. } => "act.failed",
             Self::Snapshot { .. } => "sandbox.snapshot",
             Self::Expires { .. } => "sandbox.expires",
+            Self::NetworkChanged { .. } => "network.changed",
             Self::Stopped { .. } => "sandbox.stopped",
             Self::FetchStarted(_) => "fetch.started",
             Self::EgressAllowed(_) => "egress.allowed",
@@ -322,6 +326,7 @@ impl Event {
             | Self::ActFailed { .. }
             | Self::Snapshot { .. }
             | Self::Expires { .. }
+            | Self::NetworkChanged { .. }
             | Self::Stopped { .. }
             | Self::FetchStarted(_)
             | Self::ProveStarted { .. }

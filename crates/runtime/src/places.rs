@@ -148,7 +148,7 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
-            gateway: envelope.network().egress.as_ref().map(ports::gateway),
+            gateway: envelope.network().egress.as_ref().map(ports::living),
             files: Vec::new(),
             living: Some(LivingPlace { workspace, machine: None }),
         };

@@ -86,7 +86,8 @@ pub fn run(
     let taping = Taping::begin(state, &id, &request).map_err(|error| untaped(&error));
     let (taping, network) = match taping {
         Ok(taping) => {
-            let network = egress::prepare(&mut request, &id, taping.as_ref());
+            let beside = egress::Beside { taping: taping.as_ref(), living: None };
+            let network = egress::prepare(&mut request, &id, beside);
             (taping, network)
         }
         Err(ending) => (None, Err(ending)),

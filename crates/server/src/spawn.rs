@@ -83,7 +83,7 @@ fn start(config: &Config) -> Result<Child, ApiError> {
 
 async fn dialogue(child: &mut Child, spec: &Spec) -> Result<Born, ApiError> {
     fault::point(Point::CreateSpawned);
-    let words = serde_json::to_vec(spec).map_err(|error| not_born(error.to_string()))?;
+    let words = spec.told().map_err(|error| not_born(error.to_string()))?;
     let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(not_born("its pipes are missing"));
     };

@@ -11,6 +11,7 @@
 
 use crate::error::{ApiError, Code};
 use crate::sandbox::BASE_TEMPLATE;
+use fumehood_keep::literals::Literals;
 use fumehood_keep::wire::Spec;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -97,6 +98,24 @@ pub(crate) fn lay(base: &mut serde_json::Value, patch: serde_json::Value) {
         }
         (base, patch) => *base = patch,
     }
+}
+
+/// Names the secrets that a caller has given, beside those of the template.
+pub(crate) fn give(spec: &mut Spec, literals: &Literals) {
+    name(spec, literals);
+    spec.literals = literals.clone();
+}
+
+/// The same, without their values.
+pub(crate) fn name(spec: &mut Spec, literals: &Literals) {
+    use serde_json::Value;
+    if literals.is_empty() {
+        return;
+    }
+    let known = spec.envelope.pointer("/credentials/secrets").and_then(Value::as_array);
+    let mut all = known.cloned().unwrap_or_default();
+    all.extend(literals.iter().map(|(name, _)| Value::from(format!("{name}=given:"))));
+    lay(&mut spec.envelope, serde_json::json!({ "credentials": { "secrets": all } }));
 }
 
 /// Refuses a patch that a caller of this kind may not make.

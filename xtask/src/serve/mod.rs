@@ -1,6 +1,7 @@
-//! The daemon as its callers feel it: over HTTP on loopback, with the release binary.
+//! The daemon as its callers feel it: over HTTP on loopback, with the release binary; and through an SDK.
 
 mod http;
+mod sdk;
 mod soak;
 
 pub(crate) use soak::soak;
@@ -44,7 +45,7 @@ pub(crate) fn judge() -> Done {
         (Ok(warm), Ok(cold)) => most("a cold create, ms more", cold - warm, 10.0),
         (Err(problem), _) | (_, Err(problem)) => Err(problem.to_string().into()),
     };
-    run::together([compared, burst(&binary), many(&binary), halt(&binary)])
+    run::together([compared, sdk::judge(&binary), burst(&binary), many(&binary), halt(&binary)])
 }
 
 /// From a pool: claim and first byte; then what a live sandbox does.

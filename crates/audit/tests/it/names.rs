@@ -83,6 +83,7 @@ pub(crate) fn all() -> Vec<Event> {
         Event::ReplayStarted { of: "1".into(), tape_sha256: "00".into() },
         Event::TapeKept { sha256: "00".into() },
         Event::Expires { until_ms: Some(1) },
+        Event::NetworkChanged { actor: "key:ann".into(), network: serde_json::json!({ "net": "none" }) },
         Event::Stopped { why: "asked".into(), keeps_files: false },
         ended(),
         Event::Closed {},

@@ -111,7 +111,7 @@ pub fn run(ready: Ready, record: OwnedFd, out: OwnedFd) -> Result<(), RunError> 
     let runtime = runtime.map_err(RunError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
         let stop = Stop::new();
-        let recorder = SocketRecorder::new(record, stop.clone(), |_| {}).map_err(RunError::Sockets)?;
+        let recorder = SocketRecorder::new(record, stop.clone()).map_err(RunError::Sockets)?;
         spawn_local(recorder.clone().carry());
         let dialler = Dialler::new(Box::new(SystemWorld::new(SystemLookup::new(resolv_conf, hosts))));
         let gate = Gate::new(Table::new(egress), recorder, dialler, stop.clone());

@@ -225,7 +225,7 @@ pub(super) fn begin(spec: &Spec) -> Result<Begun, Refusal> {
         }
     };
     let mut child = keeper.spawn().map_err(refused)?;
-    let words = serde_json::to_vec(spec).map_err(|error| unstarted(&error))?;
+    let words = spec.told().map_err(|error| unstarted(&error))?;
     let mut stdin = child.stdin.take().ok_or_else(|| unstarted(&"it has no input"))?;
     stdin.write_all(&words).map_err(|error| unstarted(&error))?;
     drop(stdin);

@@ -39,7 +39,8 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    keep::live(prepared.backend.as_ref(), &state, prepared.request.clone(), &mut |born| {
+    let living::Prepared { request, backend, _standing } = prepared;
+    keep::live(backend.as_ref(), &state, request, &mut |born| {
         answer(born);
         // Who started us has its answer; from here on nothing of theirs is held.
         let _ = process::release_standard_streams();

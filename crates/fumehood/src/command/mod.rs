@@ -15,6 +15,7 @@ mod eval;
 mod exec;
 mod fetch;
 mod files;
+mod fleet;
 mod halt;
 mod image;
 mod keeper;
@@ -75,6 +76,7 @@ const COMMANDS: &[Command] = &[
     ("template", "Build small roots for one purpose, for `--template`", template::main),
     ("serve", "Serve sandboxes over HTTP, to many at once", serve::main),
     ("keys", "Make, list and remove keys of the daemon", keys::main),
+    ("fleet", "Compute memory, hosts and pools for so many tasks", fleet::main),
     ("halt", "Cut off and freeze sandboxes at once", halt::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("prove", "Attack the walls of this installation, and say which hold", prove::main),

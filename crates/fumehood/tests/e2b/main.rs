@@ -37,18 +37,20 @@ enum Language {
     JavaScript,
 }
 
-const PINNED: [Subject; 6] = [
+const PINNED: [Subject; 7] = [
     Subject { language: Language::Python, package: "e2b", version: "2.45.1" },
     Subject { language: Language::Python, package: "e2b", version: "2.55.1" },
     Subject { language: Language::Python, package: "e2b", version: "2.63.0" },
     Subject { language: Language::Python, package: "e2b-code-interpreter", version: "2.11.5" },
     Subject { language: Language::JavaScript, package: "e2b", version: "2.39.0" },
     Subject { language: Language::JavaScript, package: "e2b", version: "2.51.0" },
+    Subject { language: Language::JavaScript, package: "@e2b/code-interpreter", version: "2.8.0" },
 ];
-const NEWEST: [Subject; 3] = [
+const NEWEST: [Subject; 4] = [
     Subject { language: Language::Python, package: "e2b", version: "" },
     Subject { language: Language::Python, package: "e2b-code-interpreter", version: "" },
     Subject { language: Language::JavaScript, package: "e2b", version: "" },
+    Subject { language: Language::JavaScript, package: "@e2b/code-interpreter", version: "" },
 ];
 
 /// The daemon, with a state folder of its own.
@@ -156,10 +158,12 @@ impl Subject {
 
     /// Installs it where it is not kept yet, and gives its folder.
     fn install(self) -> PathBuf {
-        let kept = std::env::var_os("FUMEHOOD_TEST_CACHE")
-            .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2b"), PathBuf::from);
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+        let kept = std::env::var_os("FUMEHOOD_TEST_CACHE").map_or_else(|| target.join("e2b"), PathBuf::from);
         let version = if self.version.is_empty() { "newest" } else { self.version };
-        let folder = kept.join(format!("{:?}-{}-{version}", self.language, self.package).to_lowercase());
+        let package = self.package.replace('/', "-");
+        let folder = kept.join(format!("{:?}-{package}-{version}", self.language).to_lowercase());
         let whole = folder.join("installed");
         if whole.exists() && !self.version.is_empty() {
             println!("{}: kept in {}", self.title(), folder.display());

@@ -38,6 +38,8 @@ mod machine;
 #[cfg(test)]
 mod microvm;
 #[cfg(test)]
+mod network;
+#[cfg(test)]
 mod priority;
 #[cfg(test)]
 mod process;

@@ -24,7 +24,7 @@ impl<'a> Daemon<'a> {
         Self::again(lab, key, flags)
     }
 
-    fn again(lab: &'a Lab, key: String, flags: &[&str]) -> Self {
+    pub(crate) fn again(lab: &'a Lab, key: String, flags: &[&str]) -> Self {
         Self::of(lab, key, Self::command(lab, flags))
     }
 
@@ -130,7 +130,7 @@ pub(crate) fn key(lab: &Lab, flags: &[&str]) -> String {
 }
 
 /// One request of HTTP/1.0: the answer ends with the connection.
-fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
+pub(crate) fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let host = if head.contains("Host:") { "" } else { "Host: localhost\r\n" };
@@ -149,7 +149,7 @@ fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Ve
     (status, answer[end + 4..].to_vec())
 }
 
-fn caller() -> Caller {
+pub(crate) fn caller() -> Caller {
     if am_root() { Caller::Root } else { Caller::User }
 }
 
@@ -491,4 +491,35 @@ fn a_template_that_was_built_is_offered() {
     let (status, told) = daemon.ask("POST", "/v1/sandboxes", &json!({ "template": "none" }));
     assert_eq!(status, 404, "{told}");
     assert!(told["remediation"].as_str().unwrap().contains("shell"), "{told}");
+}
+
+#[test]
+fn a_body_that_nobody_wanted_leaves_its_connection_open() {
+    let lab = Lab::new(caller());
+    let daemon = Daemon::start(&lab, &[]);
+    let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    // In chunks, which do not say how long it is; refused before it is read, once by every door.
+    for path in ["/v1/none", "/v1/sandboxes", "/v2/sandboxes", "/process.Process/Start"] {
+        let id = if path.starts_with("/process") { "E2b-Sandbox-Id: none\r\n" } else { "" };
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{id}Transfer-Encoding: chunked\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        stream.write_all(b"2\r\n{}\r\n").unwrap();
+        stream.write_all(b"0\r\n\r\n").unwrap();
+        let mut answer = BufReader::new(&stream);
+        let (mut line, mut length) = (String::new(), 0);
+        while !line.ends_with("\r\n\r\n") {
+            assert!(answer.read_line(&mut line).unwrap() > 0, "{path}: the connection ended: {line}");
+        }
+        for field in line.lines() {
+            if let Some((_, value)) = field.split_once("content-length: ") {
+                length = value.parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        answer.read_exact(&mut body).unwrap();
+        assert!(line.starts_with("HTTP/1.1 4") || line.starts_with("HTTP/1.1 502"), "{path}: {line}");
+    }
 }

@@ -48,6 +48,12 @@ impl Table {
         self
     }
 
+    /// Other rules, read in the same way.
+    #[must_use]
+    pub fn with(&self, egress: Egress) -> Self {
+        Self::new(egress).opening_all(self.opens_all)
+    }
+
     /// The clause that it was made of.
     pub fn egress(&self) -> &Egress {
         &self.egress

@@ -187,6 +187,7 @@ fn told(ask: &Ask) -> Option<Event> {
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)
+        | Ask::Network(_)
         | Ask::Expire { .. }
         | Ask::Stop { .. } => None,
     }

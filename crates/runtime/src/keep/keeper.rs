@@ -121,6 +121,8 @@ pub(crate) struct Life {
     pub(crate) layer: Option<crate::files::layer::LayerMeta>,
     pub(crate) snapshots: std::path::PathBuf,
     pub(crate) records: std::path::PathBuf,
+    /// What its network was made as.
+    pub(crate) net: super::network::Made,
 }
 
 /// Why a sandbox is over.
@@ -213,7 +215,10 @@ impl<'a> Keeper<'a> {
                     self.finish(why, false, killed(SIGKILL));
                 }
             }
-            Token::Wall => self.wall.advance(self.log),
+            Token::Wall => {
+                self.wall.advance(self.log);
+                self.tell_of_rules();
+            }
             Token::Doors => self.publisher.advance(self.instance),
             Token::Callers => self.accept(),
             Token::Caller(number, Interest::Read) => self.hear(number),
@@ -302,7 +307,7 @@ impl<'a> Keeper<'a> {
             Role::New => return true,
             // What it sends before it is connected waits with it.
             Role::Dial(_) => return connection.inward.len() < MOST_EARLY_BYTES,
-            Role::Stop | Role::Answered => return false,
+            Role::Stop | Role::Rules(_) | Role::Answered => return false,
         };
         self.commands.get(&exec).is_none_or(|command| command.input.has_room())
     }
@@ -386,7 +391,7 @@ impl<'a> Keeper<'a> {
             match connection.role {
                 Role::New => drop(self.connections.remove(&number)),
                 Role::Input(_) => connection.answer(&Said::Done),
-                Role::Follow(_) | Role::Dial(_) | Role::Stop | Role::Answered => {}
+                Role::Follow(_) | Role::Dial(_) | Role::Stop | Role::Rules(_) | Role::Answered => {}
             }
         }
     }

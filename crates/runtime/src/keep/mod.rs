@@ -13,6 +13,7 @@ pub mod files;
 mod folder;
 mod happenings;
 mod keeper;
+mod network;
 mod relay;
 mod ring;
 pub mod snapshot;
@@ -39,6 +40,7 @@ use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
+use fumehood_model::envelope::Defaults;
 use fumehood_model::event::{Branch, Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
@@ -63,6 +65,8 @@ pub struct LiveRequest {
     pub run: RunRequest,
     /// What was asked for.
     pub spec: Spec,
+    /// What its envelope was read with, for the rules that it may get later.
+    pub defaults: Defaults,
 }
 
 /// Makes a living sandbox, says so by `tell`, and keeps it until it ends. What `tell` was told is the one answer.
@@ -133,7 +137,11 @@ struct Standing {
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
-        let network = egress::prepare(&mut self.request.run, &self.id, None)?;
+        // Nobody but the gate has the values from here on.
+        let literals = std::mem::take(&mut self.request.spec.literals);
+        let beside = egress::Beside { living: Some(&literals), ..egress::Beside::default() };
+        let network = egress::prepare(&mut self.request.run, &self.id, beside)?;
+        drop(literals);
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         fault::point(Point::BirthFolder);
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
@@ -341,7 +349,7 @@ impl Birth<'_> {
     }
 
     fn opening(&self) -> Vec<Event> {
-        let LiveRequest { run, spec } = &self.request;
+        let LiveRequest { run, spec, .. } = &self.request;
         let value =
             |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
         let launched = Event::Launched {
@@ -393,7 +401,7 @@ impl Birth<'_> {
     }
 
     fn life(&self) -> Life {
-        let LiveRequest { run, spec } = &self.request;
+        let LiveRequest { run, spec, defaults } = &self.request;
         let mut base = run.exec.clone();
         for (name, value) in &spec.env {
             base.env.retain(|(known, _)| known != name.as_str());
@@ -428,6 +436,7 @@ impl Birth<'_> {
             layer: None,
             snapshots: self.state.snapshots(),
             records: self.state.records(),
+            net: network::Made::of(run, spec, defaults),
         }
     }
 

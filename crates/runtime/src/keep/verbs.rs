@@ -99,6 +99,7 @@ impl Keeper<'_> {
             Ask::Halt => self.halt().map(Some),
             Ask::Release => self.release().map(Some),
             Ask::Claim(claim) => self.claim(claim).map(Some),
+            Ask::Network(network) => self.network(number, network).map(|()| None),
             Ask::Expire { at_ms } => self.expire(at_ms).map(Some),
             ask @ (Ask::Read { .. }
             | Ask::Write { .. }
@@ -118,7 +119,7 @@ impl Keeper<'_> {
         }
     }
 
-    fn set_role(&mut self, number: u64, role: Role) {
+    pub(super) fn set_role(&mut self, number: u64, role: Role) {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.role = role;
         }
@@ -449,7 +450,7 @@ impl Keeper<'_> {
     }
 
     /// What stands in the sandbox's folder is for who looks for it; the keeper itself never reads it.
-    fn write_description(&self) {
+    pub(super) fn write_description(&self) {
         let _ = super::folder::describe(&self.life.folder, &self.life.description(self.id));
     }
 }

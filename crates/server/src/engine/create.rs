@@ -66,6 +66,10 @@ impl Engine {
     /// A quota, a flaw in what was asked, or no sandbox came to be.
     pub async fn create(&self, caller: &Caller, new: NewSandbox) -> Result<Sandbox, ApiError> {
         let (engine, caller) = (self.clone(), caller.clone());
+        let from_ms = clock::now_ms();
+        let claimed = self.counters().claimed.load(Ordering::Relaxed);
+        let template = new.template.clone().unwrap_or_else(|| BASE_TEMPLATE.to_owned());
+        let team = caller.team.clone();
         // A caller who goes away meanwhile does not leave half a sandbox.
         let made = tokio::spawn(async move { engine.create_once(&caller, new).await }).await;
         let made = made
@@ -74,6 +78,14 @@ impl Engine {
         let counters = self.counters();
         let counter = if made.is_ok() { &counters.created } else { &counters.create_failures };
         counter.fetch_add(1, Ordering::Relaxed);
+        if self.tracer().is_on() {
+            // With others at the same moment the name may be theirs; the times are its own.
+            let is_claim = self.counters().claimed.load(Ordering::Relaxed) > claimed;
+            let name = if is_claim { "claim" } else { "create" };
+            let task = made.as_ref().map_or("none", |sandbox| sandbox.id.as_str());
+            let said = vec![("template", template.into()), ("team", team.into())];
+            self.tracer().done(name, task, from_ms, &made, said);
+        }
         made
     }
 
@@ -112,9 +124,15 @@ impl Engine {
         new: &NewSandbox,
         repeat: Option<Repeat>,
     ) -> Result<Sandbox, ApiError> {
-        template::judge(&new.envelope, caller.scopes.has(Scope::Admin))?;
+        let is_admin = caller.scopes.has(Scope::Admin);
+        template::judge(&new.envelope, is_admin)?;
         let mut spec = self.template(caller, new.template.as_deref().unwrap_or(BASE_TEMPLATE)).await?;
+        if let Some(clause) = new.envelope.get("network").filter(|_| !is_admin) {
+            let is_own = |name: &str| new.literals.get(name).is_some();
+            crate::network::judge(super::network::clause_of(&spec), clause, &is_own)?;
+        }
         template::lay(&mut spec.envelope, new.envelope.clone());
+        template::give(&mut spec, &new.literals);
         if new.level.is_some() {
             spec.level.clone_from(&new.level);
         }
@@ -122,7 +140,7 @@ impl Engine {
         self.born(caller, new, spec, Origin { parent: None, repeat }).await
     }
 
-    async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
+    pub(super) async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
         if let Some(spec) = self.0.templates.spec(name) {
             return Ok(spec);
         }
@@ -174,7 +192,8 @@ impl Engine {
     async fn claim(&self, plan: &mut Plan<'_>) -> Result<Option<Sandbox>, ApiError> {
         // Nobody waits for another child of the same moment.
         let is_child = plan.origin.parent.is_some();
-        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_child) else { return Ok(None) };
+        let is_apart = is_child || !plan.spec.literals.is_empty();
+        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_apart) else { return Ok(None) };
         for _ in 0..CLAIMS {
             let Some(birth) = self.0.pools.take(&key, &plan.spec) else { break };
             let claim = Claim {
@@ -218,9 +237,13 @@ impl Engine {
         let began = Instant::now();
         let birth = spawn::spawn(&self.0.config, &plan.spec).await;
         drop(permit);
+        // The keeper has them; nobody else needs them any more.
+        let had = std::mem::take(&mut plan.spec.literals);
         let birth = birth?;
         fault::point(Point::CreateBorn);
-        if let Some(key) = self.0.pools.key(&plan.spec) {
+        if had.is_empty()
+            && let Some(key) = self.0.pools.key(&plan.spec)
+        {
             self.0.pools.measured(&key, began.elapsed());
         }
         let (live, child) = plan.live(birth);

@@ -32,7 +32,13 @@ impl Engine {
     /// [`Code::Paused`] if it is; its keeper could not do it.
     pub async fn pause(&self, live: &Live, why: Pausing) -> Result<Sandbox, ApiError> {
         let (engine, live) = (self.clone(), live.clone());
-        whole("pause the sandbox", async move { engine.pause_now(&live, why).await }).await
+        whole("pause the sandbox", async move {
+            let from_ms = clock::now_ms();
+            let paused = engine.pause_now(&live, why).await;
+            engine.tracer().done("pause", live.id().as_str(), from_ms, &paused, Vec::new());
+            paused
+        })
+        .await
     }
 
     async fn pause_now(&self, live: &Live, why: Pausing) -> Result<Sandbox, ApiError> {
@@ -148,7 +154,15 @@ impl Engine {
     /// Wakes a sandbox that is paused. The flag tells whether it was.
     pub(super) async fn wake(&self, live: &Live, ttl: Option<Duration>) -> Result<bool, ApiError> {
         let (engine, live) = (self.clone(), live.clone());
-        whole("wake the sandbox", async move { engine.wake_now(&live, ttl).await }).await
+        whole("wake the sandbox", async move {
+            let from_ms = clock::now_ms();
+            let woken = engine.wake_now(&live, ttl).await;
+            if !matches!(woken, Ok(false)) {
+                engine.tracer().done("resume", live.id().as_str(), from_ms, &woken, Vec::new());
+            }
+            woken
+        })
+        .await
     }
 
     async fn wake_now(&self, live: &Live, ttl: Option<Duration>) -> Result<bool, ApiError> {

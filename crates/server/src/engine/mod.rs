@@ -7,6 +7,7 @@ mod adopt;
 mod create;
 mod halting;
 mod lifecycle;
+pub mod network;
 mod snapshots;
 mod strays;
 mod timers;
@@ -25,6 +26,7 @@ use crate::registry::Registry;
 use crate::sandbox::{Ended, Filter, Listed, Metrics, Page, Sandbox, State};
 use crate::template::Templates;
 use crate::tokens::Tokens;
+use crate::trace::Tracer;
 use fumehood_keep::client::CallError;
 use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Said, Status};
@@ -64,6 +66,7 @@ struct Parts {
     /// Requests with an idempotency key that are under way.
     repeats: create::Repeats,
     counters: Counters,
+    tracer: Tracer,
 }
 
 /// What has happened since the daemon's start, for its metrics.
@@ -98,6 +101,7 @@ impl Engine {
     pub async fn open(config: Config) -> Result<Self, ApiError> {
         let folder = folder(&config.state);
         let registry = Registry::open(&folder)?;
+        let tracer = config.traces.as_deref().map(Tracer::to).transpose()?.unwrap_or_default();
         let parts = Parts {
             keys: Keys::load(registry.clone()).await?,
             tokens: Tokens::open(&folder)?,
@@ -112,6 +116,7 @@ impl Engine {
             spawns: Semaphore::new(config.spawns.max(1)),
             repeats: create::Repeats::default(),
             counters: Counters::default(),
+            tracer,
             registry,
             config,
         };
@@ -155,6 +160,12 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    /// Who takes spans.
+    #[must_use]
+    pub fn tracer(&self) -> &Tracer {
+        &self.0.tracer
     }
 
     /// The names of the templates.

@@ -1,6 +1,7 @@
 //! Files kept under a name, and children that begin with them.
 
 use super::create::Origin;
+use super::network::without_given;
 use super::strays::Folder;
 use super::{Engine, strange, whole};
 use crate::caller::{Caller, Scope};
@@ -33,7 +34,20 @@ impl Engine {
         memory: Option<bool>,
     ) -> Result<Snapshot, ApiError> {
         let (engine, live, name) = (self.clone(), live.clone(), name.map(str::to_owned));
-        whole("take the snapshot", async move { engine.keep_files(&live, name, memory).await }).await
+        whole("take the snapshot", async move {
+            let from_ms = clock::now_ms();
+            let taken = engine.keep_files(&live, name, memory).await;
+            let bytes = taken.as_ref().map_or(0, |snapshot| snapshot.bytes);
+            engine.tracer().done(
+                "snapshot",
+                live.id().as_str(),
+                from_ms,
+                &taken,
+                vec![("bytes", bytes.into())],
+            );
+            taken
+        })
+        .await
     }
 
     async fn keep_files(
@@ -64,7 +78,8 @@ impl Engine {
             bytes,
             frozen_us,
         };
-        let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..live.spec().clone() };
+        let spec = without_given(live.spec());
+        let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..spec };
         let kept = Kept { snapshot: snapshot.clone(), folder: folder.name().to_owned(), spec };
         let added = self.0.registry.add_snapshot(kept).await?;
         fault::point(Point::SnapshotKept);
@@ -142,7 +157,14 @@ impl Engine {
             return Err(ApiError::plain(Code::BadRequest, "fork the sandbox", cause));
         }
         let (engine, caller, live) = (self.clone(), caller.clone(), live.clone());
-        whole("fork the sandbox", async move { engine.make_children(&caller, &live, count, ttl).await }).await
+        whole("fork the sandbox", async move {
+            let from_ms = clock::now_ms();
+            let forked = engine.make_children(&caller, &live, count, ttl).await;
+            let said = vec![("children", count.into())];
+            engine.tracer().done("fork", live.id().as_str(), from_ms, &forked, said);
+            forked
+        })
+        .await
     }
 
     async fn make_children(
@@ -157,7 +179,7 @@ impl Engine {
         self.copy_files(live, &folder, None).await?;
         fault::point(Point::ForkTaken);
         let parent = live.sandbox();
-        let spec = Spec { snapshot: Some(folder.name().to_owned()), ..live.spec().clone() };
+        let spec = Spec { snapshot: Some(folder.name().to_owned()), ..without_given(live.spec()) };
         let new = NewSandbox {
             template: Some(parent.template),
             ttl,

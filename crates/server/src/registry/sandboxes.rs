@@ -73,6 +73,18 @@ impl Registry {
         .await
     }
 
+    /// Keeps what a sandbox is made of now.
+    pub(crate) async fn update_spec(&self, id: String, spec: Spec) -> Result<(), ApiError> {
+        let spec = words(&spec);
+        self.run("keep the sandbox's network", move |connection| {
+            connection
+                .prepare("UPDATE sandboxes SET spec = ?2 WHERE id = ?1")?
+                .execute((id, spec))
+                .map(|_| ())
+        })
+        .await
+    }
+
     /// Takes a sandbox off the books that never came to be anybody's.
     pub(crate) async fn strike(&self, id: String) -> Result<(), ApiError> {
         self.run("strike the sandbox", move |connection| {

@@ -85,6 +85,7 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)
+        | Ask::Network(_)
         | Ask::Expire { .. }
         | Ask::Stop { .. } => {
             return Err(bad_request("work on files", "that is no work on files".to_owned()));
@@ -170,6 +171,7 @@ impl Inside {
             | Ask::Release
             | Ask::Claim(_)
             | Ask::Expire { .. }
+            | Ask::Network(_)
             | Ask::Stop { .. } => self.verdict("remove").map(|()| Said::Done),
         }
     }

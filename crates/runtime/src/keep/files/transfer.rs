@@ -92,6 +92,7 @@ impl GuestFiles {
             | Ask::Halt
             | Ask::Release
             | Ask::Claim(_)
+            | Ask::Network(_)
             | Ask::Expire { .. }
             | Ask::Stop { .. } => {
                 return Err(bad_request("work on files", "that is no work on files".to_owned()).into());
