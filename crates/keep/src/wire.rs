@@ -193,6 +193,9 @@ pub struct Spec {
     /// It waits in a pool until it is claimed.
     #[serde(default)]
     pub pooled: bool,
+    /// Its keeper pauses it when nobody has used it for so long, and wakes it for the next who does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_pause_ms: Option<u64>,
     /// Values of the envelope's secrets of the kind `given`. Never written: [`Spec::told`] alone has them.
     #[serde(default, skip_serializing)]
     pub literals: Literals,

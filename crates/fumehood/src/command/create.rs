@@ -53,6 +53,9 @@ struct Args {
     /// Stop it after this time: `30m`, `8h` [default: it lives until it is stopped]
     #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
     ttl: Option<String>,
+    /// Pause it when nobody has used it for so long, and its processes do nothing; the next verb wakes it
+    #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
+    idle_pause: Option<String>,
     /// End each command after this time, unless it says otherwise [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
     timeout: Option<String>,
@@ -150,6 +153,7 @@ pub(super) fn show(born: &Born, json: bool) -> Result<(), Refusal> {
 /// What is asked of the keeper: the same words as a run's, put together in the same way.
 fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
+    let idle_pause_ms = idle_pause(args.idle_pause.as_deref())?;
     let run = RunArguments {
         workspace: args.workspace,
         inputs: args.inputs,
@@ -191,7 +195,7 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, ..Spec::default() })
+    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, idle_pause_ms, ..Spec::default() })
 }
 
 /// Starts a keeper and hears its one answer.
@@ -233,6 +237,19 @@ pub(super) fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
     })?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Ok(u64::try_from((now + time).as_millis()).ok())
+}
+
+fn idle_pause(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
+    let Some(typed) = typed else { return Ok(None) };
+    let bad = |why: String| {
+        let remedy = "write a time of a second or more, as in `--idle-pause 5m`";
+        Refusal::new("read the arguments", format!("`--idle-pause {typed}`: {why}"), remedy)
+    };
+    let time = quantity::duration(typed).map_err(|error| bad(error.to_string()))?;
+    if time < Duration::from_secs(1) {
+        return Err(bad("it is less than a second".to_owned()));
+    }
+    Ok(u64::try_from(time.as_millis()).ok())
 }
 
 pub(super) fn labels(typed: &[String]) -> Result<BTreeMap<String, String>, Refusal> {

@@ -48,6 +48,8 @@ mod real_work;
 #[cfg(test)]
 mod residue;
 #[cfg(test)]
+mod seeing;
+#[cfg(test)]
 mod serve;
 #[cfg(test)]
 mod subjects;

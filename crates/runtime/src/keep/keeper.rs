@@ -101,6 +101,7 @@ pub(crate) struct Life {
     pub(crate) parts: Vec<super::snapshot::Part>,
     pub(crate) layer: Option<crate::files::layer::LayerMeta>,
     pub(crate) snapshots: std::path::PathBuf,
+    pub(crate) idle: super::idle::Idle,
     /// What its network was made as.
     pub(crate) net: super::network::Made,
 }
@@ -195,7 +196,10 @@ impl<'a> Keeper<'a> {
                 self.wall.advance(self.log);
                 self.tell_of_rules();
             }
-            Token::Doors => self.publisher.advance(self.instance),
+            Token::Doors => {
+                self.wake();
+                self.publisher.advance(self.instance);
+            }
             Token::Callers => self.accept(),
             Token::Caller(number, Interest::Read) => self.hear(number),
             Token::Caller(number, Interest::Write) => self.serve(number),
@@ -307,7 +311,7 @@ impl<'a> Keeper<'a> {
         let meter = if frozen { None } else { self.meter.next() };
         let (wall, doors) =
             if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
-        let alarms = [expires, commands, impatient, meter, wall, doors];
+        let alarms = [expires, commands, impatient, meter, wall, doors, self.idle_alarm()];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
