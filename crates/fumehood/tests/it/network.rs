@@ -75,6 +75,8 @@ fn e2b_rule(host: &str, value: &str) -> Value {
     json!({ host: [{ "transform": { "headers": { "X-Key": value } } }] })
 }
 
+/// What is not opened has the certificate of the server itself, which nobody inside believes.
+const ASK_ANY: &str = "curl -ksS -m 20 -w ' %{http_code}' https://";
 const ASK: &str = "curl -sS -m 20 -w ' %{http_code}' https://";
 
 #[test]
@@ -107,7 +109,7 @@ fn rules_change_while_a_sandbox_lives_and_what_is_given_stays_secret() {
     let (status, told) = put(&id, json!({ "allowOut": ["other.example.com"] }));
     assert_eq!(status, 204, "{told}");
     assert!(!shell(&id, &format!("{ASK}api.example.com/ 2>&1")).contains(" 200"));
-    assert!(shell(&id, &format!("{ASK}other.example.com/")).contains(" 200"));
+    assert!(shell(&id, &format!("{ASK_ANY}other.example.com/")).contains(" 200"));
     assert_eq!(upstream.hears(), "other.example.com None");
 
     // The same host again, with another value; and the operator's secret where the operator lets it go.
@@ -133,7 +135,7 @@ fn rules_change_while_a_sandbox_lives_and_what_is_given_stays_secret() {
     // Nothing, by our own API.
     let (status, told) = daemon.ask("PUT", &format!("/v1/sandboxes/{id}/network"), &json!({}));
     assert_eq!(status, 204, "{told}");
-    assert!(!shell(&id, &format!("{ASK}other.example.com/ 2>&1")).contains(" 200"));
+    assert!(!shell(&id, &format!("{ASK_ANY}other.example.com/ 2>&1")).contains(" 200"));
 
     // Recorded, and the values are written nowhere.
     let mut show = lab.fumehood();
