@@ -140,7 +140,7 @@ fn rules_change_while_a_sandbox_lives_and_what_is_given_stays_secret() {
     // Recorded, and the values are written nowhere.
     let mut show = lab.fumehood();
     show.args(["audit", "show", &id, "--json"]);
-    let record = finish(show, b"").told();
+    let record = finish(show, b"").out();
     assert_eq!(record.matches("network.changed").count(), 3, "{record}");
     for value in [FIRST, SECOND] {
         let mut grep = lab.command("grep");
