@@ -56,6 +56,9 @@ struct Args {
     /// Stop it after this time: `30m`, `8h` [default: it lives until it is stopped]
     #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
     ttl: Option<String>,
+    /// Pause it when nobody has used it for so long, and its processes do nothing; the next verb wakes it
+    #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
+    idle_pause: Option<String>,
     /// End each command after this time, unless it says otherwise [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
     timeout: Option<String>,
@@ -158,6 +161,7 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
     let accept_tcg = args.accept_tcg;
     let image = args.template.as_deref().map(super::template::built).transpose()?.or(args.image);
+    let idle_pause_ms = idle_pause(args.idle_pause.as_deref())?;
     let run = RunArguments {
         workspace: args.workspace,
         inputs: args.inputs,
@@ -199,7 +203,7 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, accept_tcg, ..Spec::default() })
+    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, accept_tcg, idle_pause_ms, ..Spec::default() })
 }
 
 /// Starts a keeper and hears its one answer.
@@ -267,6 +271,19 @@ pub(super) fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
     })?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Ok(u64::try_from((now + time).as_millis()).ok())
+}
+
+fn idle_pause(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
+    let Some(typed) = typed else { return Ok(None) };
+    let bad = |why: String| {
+        let remedy = "write a time of a second or more, as in `--idle-pause 5m`";
+        Refusal::new("read the arguments", format!("`--idle-pause {typed}`: {why}"), remedy)
+    };
+    let time = quantity::duration(typed).map_err(|error| bad(error.to_string()))?;
+    if time < Duration::from_secs(1) {
+        return Err(bad("it is less than a second".to_owned()));
+    }
+    Ok(u64::try_from(time.as_millis()).ok())
 }
 
 pub(super) fn labels(typed: &[String]) -> Result<BTreeMap<String, String>, Refusal> {

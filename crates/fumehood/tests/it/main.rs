@@ -60,6 +60,8 @@ mod replay;
 #[cfg(test)]
 mod residue;
 #[cfg(test)]
+mod seeing;
+#[cfg(test)]
 mod serve;
 #[cfg(test)]
 mod starved;

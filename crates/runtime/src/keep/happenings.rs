@@ -189,6 +189,10 @@ impl Keeper<'_> {
         if self.life.frozen.is_some() {
             return;
         }
+        self.look_idle();
+        if self.life.frozen.is_some() {
+            return;
+        }
         self.meter.set_busy(self.commands.values().any(|command| command.ended.is_none()));
         if let Some(excess) = self.meter.look(self.instance, now) {
             let ending = excess.ending();

@@ -12,6 +12,7 @@ mod file_verbs;
 pub mod files;
 mod folder;
 mod happenings;
+mod idle;
 mod keeper;
 mod network;
 mod relay;
@@ -181,6 +182,15 @@ impl Birth<'_> {
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
+        // Who asks for it must not learn later that this host can not stop processes.
+        if self.request.spec.idle_pause_ms.is_some()
+            && let Err(failure) = keeper.can_pause()
+        {
+            drop(keeper);
+            let ending = not_started("pause it when nobody uses it", &failure.cause, &failure.remediation);
+            self.undo(instance, log, &ending);
+            return Err(ending);
+        }
         let status = keeper.status();
         if let Err(error) = folder::describe(&self.folder, &keeper.life.description(&id)) {
             drop(keeper);
@@ -436,6 +446,7 @@ impl Birth<'_> {
             layer: None,
             snapshots: self.state.snapshots(),
             records: self.state.records(),
+            idle: idle::Idle::after(spec.idle_pause_ms),
             net: network::Made::of(run, spec, defaults),
         }
     }
