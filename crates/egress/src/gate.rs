@@ -85,7 +85,7 @@ impl<R: Recorder> Gate<R> {
     /// Other rules hold from now on. What is under way goes on where they allow it in the same way; of all else no
     /// further byte passes.
     fn change(&self, egress: Egress) {
-        let table = Rc::new(Table::new(egress));
+        let table = Rc::new(self.table().with(egress));
         *self.0.table.borrow_mut() = Rc::clone(&table);
         for live in self.0.live.borrow().values() {
             live.judge(&table);

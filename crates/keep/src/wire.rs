@@ -102,6 +102,9 @@ pub enum Ask {
     /// Keep the files as they are now, under the keeper's state folder; frozen meanwhile.
     Snapshot {
         name: String,
+        /// With memory and processes, or files alone; what the level keeps, if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory: Option<bool>,
     },
     /// The kill switch: the network is cut, everything frozen, no new work is taken.
     Halt,
@@ -199,6 +202,9 @@ pub struct Spec {
     /// Values of the envelope's secrets of the kind `given`. Never written: [`Spec::told`] alone has them.
     #[serde(default, skip_serializing)]
     pub literals: Literals,
+    /// A processor that software emulates is taken, which is no boundary that anybody vouches for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_tcg: bool,
 }
 
 /// The keeper's answer to a [`Spec`]: one line of JSON on its standard output, which it then closes. It lives on in a
@@ -318,6 +324,9 @@ pub struct Status {
     pub expires_ms: Option<u64>,
     pub last_active_ms: u64,
     pub running: u32,
+    /// It waits in a pool, and is nobody's yet.
+    #[serde(default)]
+    pub pooled: bool,
     pub cpu_ms: u64,
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,

@@ -3,6 +3,7 @@
 //! ```toml
 //! # serve/templates/NAME.toml
 //! level = "container"             # chosen from the envelope if absent
+//! accept_tcg = true               # for the level `microvm`: its processor may be emulated by software
 //! env = { LANG = "C.UTF-8" }
 //! [envelope.resources]            # in the words of fumehood.toml
 //! memory = "1 GiB"
@@ -28,6 +29,8 @@ pub(crate) struct Templates(BTreeMap<String, Template>);
 #[serde(deny_unknown_fields)]
 struct Template {
     level: Option<String>,
+    #[serde(default)]
+    accept_tcg: bool,
     snapshot: Option<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -69,6 +72,7 @@ impl Templates {
         Some(Spec {
             envelope: template.envelope,
             level: template.level,
+            accept_tcg: template.accept_tcg,
             snapshot: template.snapshot,
             env: template.env.into_iter().collect(),
             ..Spec::default()

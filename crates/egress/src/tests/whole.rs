@@ -1,11 +1,11 @@
 //! The role from its start to its end: real sockets, a keeper that writes, the host's own network.
 
 use super::lab::Named;
-use crate::dial::SystemLookup;
+use crate::dial::{SystemLookup, SystemWorld};
 use crate::record::{Intake, Taken};
 use crate::run::run_with;
 use crate::sockets::Sockets;
-use fumehood_model::egress::{Egress, Reach, Rule, Rules};
+use fumehood_model::egress::{Egress, Reach, Rule, Rules, Table};
 use fumehood_model::event::Event;
 use fumehood_sys::socket::{Wait, pair, wait};
 use std::io::{Read as _, Write as _};
@@ -53,7 +53,8 @@ fn start(rules: &[String]) -> Whole {
     let (near, far) = pair().unwrap();
     let gate = thread::spawn(move || {
         let lookup = SystemLookup::new("/etc/resolv.conf".into(), "/etc/hosts".into());
-        run_with(egress, lookup, (sockets, near), (Named, std::rc::Rc::default())).unwrap();
+        let world = Box::new(SystemWorld::new(lookup));
+        run_with(Table::new(egress), world, (sockets, near), (Named, std::rc::Rc::default())).unwrap();
     });
     let (end, ends) = std::sync::mpsc::channel();
     let (change, changes) = std::sync::mpsc::channel();

@@ -1,16 +1,16 @@
 //! The daemon, from outside: what it serves, whom it lets in, and what a kill of it leaves.
 
-use crate::lab::{Caller, DEADLINE, Lab, am_root, finish, poll};
+use crate::lab::{self, Caller, DEADLINE, Lab, am_root, finish, poll};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A daemon on a lab's state folder.
 pub(crate) struct Daemon<'a> {
     lab: &'a Lab,
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) port: u16,
     /// With every scope, of the team `local`.
     pub(crate) key: String,
@@ -25,8 +25,18 @@ impl<'a> Daemon<'a> {
     }
 
     pub(crate) fn again(lab: &'a Lab, key: String, flags: &[&str]) -> Self {
+        Self::of(lab, key, Self::command(lab, flags))
+    }
+
+    /// The command that starts a daemon.
+    pub(crate) fn command(lab: &Lab, flags: &[&str]) -> Command {
         let mut command = lab.fumehood();
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
+        command
+    }
+
+    /// Starts one, and waits until it listens.
+    pub(crate) fn of(lab: &'a Lab, key: String, mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());
         let mut lines = String::new();
@@ -496,4 +506,21 @@ fn a_body_that_nobody_wanted_leaves_its_connection_open() {
         answer.read_exact(&mut body).unwrap();
         assert!(line.starts_with("HTTP/1.1 4") || line.starts_with("HTTP/1.1 502"), "{path}: {line}");
     }
+}
+
+/// What was built by its name is what a caller gets by it.
+#[test]
+fn a_template_that_was_built_is_offered() {
+    let lab = Lab::new(caller());
+    let mut command = lab.fumehood();
+    command.args(["template", "build", "--quiet", "shell"]);
+    let ran = lab::finish_within(command, b"", Duration::from_secs(200));
+    assert_eq!(ran.code(), 0, "{}", ran.told());
+    let daemon = Daemon::start(&lab, &[]);
+    let id = daemon.create(&json!({ "template": "shell" }));
+    let told = daemon.shell(&id, "test -e /usr/bin/sort && ! test -e /usr/bin/python3 && echo small");
+    assert_eq!(told["stdout"]["text"], "small\n", "{told}");
+    let (status, told) = daemon.ask("POST", "/v1/sandboxes", &json!({ "template": "none" }));
+    assert_eq!(status, 404, "{told}");
+    assert!(told["remediation"].as_str().unwrap().contains("shell"), "{told}");
 }

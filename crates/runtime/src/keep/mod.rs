@@ -21,6 +21,7 @@ pub mod snapshot;
 mod tree;
 mod verbs;
 
+pub(crate) use folder::keep;
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
 
 use crate::causes::chain;
@@ -36,6 +37,7 @@ use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
@@ -84,7 +86,7 @@ pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &m
 
 /// Removes what living sandboxes left whose keeper and reaper both died.
 pub fn sweep(backend: &dyn Backend, state: &State) {
-    crate::reaper::sweep_living(backend, &state.records(), &state.sandboxes());
+    crate::reaper::sweep_living(backend, &state.records(), (&state.sandboxes(), &state.snapshots()));
 }
 
 /// What is wrong with a variable, if something is.
@@ -101,7 +103,10 @@ pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
 fn failure(ending: &Ending) -> Failure {
     if let Ending::NotStarted { step, why, remedy } = ending {
         let (message, cause, remediation) = (step.clone(), why.clone(), remedy.clone());
-        return Failure { code: FailureCode::Internal, message, cause, remediation };
+        // An ending has words alone; these are of one table.
+        let is_full = remediation == fumehood_model::remedy::NO_SPACE;
+        let code = if is_full { FailureCode::NoSpace } else { FailureCode::Internal };
+        return Failure { code, message, cause, remediation };
     }
     let remedy = "`fumehood doctor` looks at what this host can hold";
     failures::new(FailureCode::Internal, ("make the sandbox", ending.cause().to_owned()), remedy)
@@ -135,18 +140,23 @@ impl Birth<'_> {
         self.check()?;
         // Nobody but the gate has the values from here on.
         let literals = std::mem::take(&mut self.request.spec.literals);
-        let network = egress::prepare(&mut self.request.run, &self.id, Some(&literals))?;
+        let network = egress::prepare(&mut self.request.run, &self.id, None, Some(&literals))?;
         drop(literals);
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
+        fault::point(Point::BirthFolder);
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
-        let parts = self.furnish(&places)?;
+        fault::point(Point::BirthPlaced);
+        let parts = self.furnish(&mut places)?;
+        fault::point(Point::BirthRestored);
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
         let Standing { mut instance, places, publisher, mut log } = standing;
         let gateway = instance.take_gateway();
+        fault::point(Point::BirthLaunched);
         let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
+        fault::point(Point::BirthReaper);
         // No sandbox without one.
         let (signals, listener, reaper) = match self.settle(reaper) {
             Ok(settled) => settled,
@@ -155,6 +165,7 @@ impl Birth<'_> {
                 return Err(ending);
             }
         };
+        fault::point(Point::BirthListening);
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
@@ -186,8 +197,10 @@ impl Birth<'_> {
             self.undo(instance, log, &ending);
             return Err(ending);
         }
+        fault::point(Point::BirthDescribed);
         let socket = self.folder.join(SOCKET).to_string_lossy().into_owned();
         tell(&Born::Ready { id: self.id.clone(), socket, status });
+        fault::point(Point::BirthTold);
         if let Err(error) = keeper.keep() {
             keeper.finish(format!("its keeper could not wait: {error}"), false, keeper::lost());
         }
@@ -196,22 +209,28 @@ impl Birth<'_> {
             keeps_files: false,
             ending: keeper::lost(),
         });
+        keeper.settle_ports();
         // What is about to end is told first, and what has not ended by itself ends with it.
         keeper.record(&Event::Stopped { why: over.why, keeps_files: over.keeps_files });
+        fault::point(Point::EndRecorded);
         keeper.instance.kill();
+        fault::point(Point::EndKilled);
         keeper.wall.finish(keeper.log);
         let last = keeper.farewell(FAREWELL);
         drop(keeper);
         instance.wait_gone(DEATH_LIMIT);
         drop(instance);
         let _ = self.backend.reap(&self.id);
-        let kept = over.keeps_files && folder::keep(&self.folder).is_ok();
+        fault::point(Point::EndReaped);
+        let kept = over.keeps_files && keep(&self.folder).is_ok();
         // The layer's file system is held by the reaper to the last.
         drop(places);
         if !kept {
             let _ = places::remove_layer(&self.folder);
         }
+        fault::point(Point::EndRemoved);
         let _ = log.close(unix_millis());
+        fault::point(Point::EndClosed);
         for mut connection in last {
             connection.answer(&Said::Done);
             let _ = connection.flush();
@@ -223,12 +242,22 @@ impl Birth<'_> {
     }
 
     /// The folders whose files are the sandbox's own, with what they begin with.
-    fn furnish(&mut self, places: &Places) -> Result<Vec<snapshot::Part>, Ending> {
+    fn furnish(&mut self, places: &mut Places) -> Result<Vec<snapshot::Part>, Ending> {
+        let refused = |failure: Failure| not_started(&failure.message, &failure.cause, &failure.remediation);
+        if !self.backend.keeps_files() {
+            if let Some(name) = &self.request.spec.snapshot {
+                let level = self.request.run.choice.level.name();
+                let (machine, from) =
+                    snapshot::machine(&self.state.snapshots(), name, level).map_err(refused)?;
+                self.from = Some(from);
+                places.begin_with(machine);
+            }
+            return Ok(Vec::new());
+        }
         let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
         if let Some(name) = &self.request.spec.snapshot {
             let layer = places.layer.as_ref().map(|layer| &layer.meta);
-            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
-                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer).map_err(refused)?;
             self.from = Some(from);
         }
         Ok(parts)
@@ -268,6 +297,7 @@ impl Birth<'_> {
         self.enforcement = plan.enforcement().clone();
         let publisher = Publisher::open(&envelope.network().publish)?;
         let mut log = self.open_record()?;
+        fault::point(Point::BirthRecorded);
         let launched = plan.launch().map_err(|error| start_failed(&StartError::Launch(error)));
         let launched = launched.and_then(|mut instance| match instance.live() {
             Some(_) => Ok(instance),
@@ -319,11 +349,7 @@ impl Birth<'_> {
 
     fn open_record(&self) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
-            not_started(
-                "write the record",
-                &chain(&error),
-                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
-            )
+            not_started("write the record", &chain(&error), error.remedy())
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
@@ -371,6 +397,7 @@ impl Birth<'_> {
             scratch: self.state.scratch(),
             shared: self.state.shared(),
             sandboxes: self.state.sandboxes(),
+            snapshots: self.state.snapshots(),
         }
     }
 
@@ -412,11 +439,14 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
+            hands: Arc::new(()),
+            machine: !self.backend.keeps_files(),
             parts: Vec::new(),
             layer: None,
             snapshots: self.state.snapshots(),
             idle: idle::Idle::after(spec.idle_pause_ms),
             net: network::Made::of(run, spec, defaults),
+            records: self.state.records(),
         }
     }
 

@@ -111,7 +111,7 @@ impl Keeper<'_> {
         let Network { actor, net, allow, allow_cidr, literals } = asked;
         let network = serde_json::json!({ "net": net, "allow": allow, "allow-cidr": allow_cidr });
         if !self.record(&Event::NetworkChanged { actor, network }) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let rules = Rules::of(&egress);
         let change = self.wall.change(&rules, &literals).map_err(no_gate)?;
