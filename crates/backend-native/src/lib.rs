@@ -75,6 +75,8 @@ pub struct Bare {
 /// What is guessed of a sandbox before it is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
+    /// The container level, or the process level, which takes few namespaces.
+    pub level: Level,
     /// Its root is the host's own system.
     pub system: bool,
     /// It has a network beyond loopback.
@@ -122,10 +124,11 @@ impl Native {
         let begin = |wanted: bool, begin: fn() -> io::Result<Beside>| {
             RefCell::new((root && wanted).then(|| begin().ok()).flatten())
         };
-        let namespaces = begin(true, launch::begin_namespaces);
+        let apart = wanted.level == Level::Container || wanted.gateway;
+        let namespaces = begin(apart, launch::begin_namespaces);
         let network = begin(wanted.gateway, Beside::gateway_network);
         let frame = begin(wanted.system, launch::begin_frame);
-        Self { namespaces, frame, network, ..Self::find() }
+        Self { level: wanted.level, namespaces, frame, network, ..Self::find() }
     }
 
     /// The process level, as [`Native::find`].

@@ -203,7 +203,16 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, accept_tcg, idle_pause_ms, ..Spec::default() })
+    Ok(Spec {
+        envelope,
+        labels,
+        snapshot,
+        expires_ms: ttl,
+        actor,
+        accept_tcg,
+        idle_pause_ms,
+        ..Spec::default()
+    })
 }
 
 /// Starts a keeper and hears its one answer.
