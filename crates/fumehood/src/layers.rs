@@ -103,6 +103,7 @@ impl Picked {
                 fumehood_model::remedy::of(error).unwrap_or("`fumehood audit verify` looks at the record"),
             )
         };
+        crate::operator::Operator::read()?;
         let mut log =
             TaskLog::reopen(&self.state.records(), self.task(), now()).map_err(|error| unwritten(&error))?;
         let outcome = act(&self.layer, &mut |event| log.append(now(), event).map_err(io::Error::other));

@@ -262,9 +262,10 @@ impl<M: Machine> Live for GuestInstance<M> {
                     return Some((0, event));
                 }
                 Some((channel, event)) => {
-                    let number = match &event {
-                        Event::NotStarted(_) => self.numbers.remove(&channel),
-                        _ => self.numbers.get(&channel).copied(),
+                    let number = if matches!(event, Event::NotStarted(_)) {
+                        self.numbers.remove(&channel)
+                    } else {
+                        self.numbers.get(&channel).copied()
                     };
                     if let Some(number) = number {
                         return Some((number, event));

@@ -199,6 +199,9 @@ pub struct Spec {
     /// A processor that software emulates is taken, which is no boundary that anybody vouches for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_tcg: bool,
+    /// Its keeper pauses it when nobody has used it for so long, and wakes it for the next who does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_pause_ms: Option<u64>,
     /// Values of the envelope's secrets of the kind `given`. Never written: [`Spec::told`] alone has them.
     #[serde(default, skip_serializing)]
     pub literals: Literals,

@@ -8,6 +8,8 @@ use std::io::Write as _;
 const KEPT_MS: u64 = 400;
 /// What stays behind ends by itself after so many seconds.
 const STAYS_SECONDS: u32 = 60;
+/// Longer than a step may take otherwise.
+const FILLS_SECONDS: u32 = 120;
 const MEBIBYTE: usize = 1 << 20;
 
 /// Does what a verb of this module says; whether there is such.
@@ -65,6 +67,8 @@ fn told(word: &str, count: usize, error: Option<i32>) {
 }
 
 fn fill_memory(mebibytes: usize) {
+    // An emulated machine takes long for it.
+    call::alarm(FILLS_SECONDS);
     let mut held: Vec<Vec<u8>> = Vec::new();
     for turn in 0..mebibytes {
         let mut block = Vec::new();

@@ -183,6 +183,12 @@ impl Page {
     pub const USUAL: usize = 100;
     /// How many one part has at most.
     pub const MOST: usize = 1000;
+
+    /// How many this part has at most.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(Self::USUAL).clamp(1, Self::MOST)
+    }
 }
 
 // === impl Filter ===

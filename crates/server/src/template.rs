@@ -103,6 +103,23 @@ pub(crate) fn lay(base: &mut serde_json::Value, patch: serde_json::Value) {
     }
 }
 
+/// Takes out secrets that no rule uses: a caller who names rules of their own leaves the template's behind, and what
+/// those used with them.
+pub(crate) fn drop_unused(spec: &mut Spec) {
+    use serde_json::Value;
+    let allow = spec.envelope.pointer("/network/allow").and_then(Value::as_array);
+    let used: Vec<String> = allow
+        .into_iter()
+        .flatten()
+        .filter_map(|rule| Some(rule.as_str()?.rsplit_once(" with ")?.1.rsplit(':').next()?.to_owned()))
+        .collect();
+    let secrets = spec.envelope.pointer_mut("/credentials/secrets").and_then(Value::as_array_mut);
+    if let Some(secrets) = secrets {
+        let name = |text: &Value| text.as_str().and_then(|text| text.split('=').next()).map(str::to_owned);
+        secrets.retain(|secret| name(secret).is_none_or(|name| used.contains(&name)));
+    }
+}
+
 /// Names the secrets that a caller has given, beside those of the template.
 pub(crate) fn give(spec: &mut Spec, literals: &Literals) {
     name(spec, literals);

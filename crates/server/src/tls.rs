@@ -29,8 +29,8 @@ pub(crate) fn acceptor(files: &Files) -> Result<TlsAcceptor, ApiError> {
     let bad = |path: &Path, cause: &dyn Display| {
         ApiError::new(
             Code::BadRequest,
-            format!("read `{}`", path.display()),
-            cause.to_string(),
+            "read the certificate and its key",
+            format!("`{}`: {cause}", path.display()),
             "give PEM files: the certificate for the names of `--domain` (the name and `*.NAME`) first, and its key",
         )
     };

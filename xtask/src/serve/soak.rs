@@ -114,7 +114,11 @@ pub(crate) fn soak(minutes: &str, binary: Option<&Path>) -> Done {
         after.processes,
     ));
     if !new.is_empty() || (after.cgroups, after.mounts, after.processes) != (0, 0, 0) {
-        flaws.push(format!("something is left: {after:?}, new {new:?}"));
+        let Rest { cgroups, mounts, processes, .. } = &after;
+        let told = soak.tell_what_lives()?;
+        flaws.push(format!(
+            "something is left: {cgroups} cgroups, {mounts} mounts, {processes} processes, files {new:?}; {told}"
+        ));
     }
     if later_kib > kib + SLACK_KIB {
         flaws.push(format!("the daemon grew from {kib} to {later_kib} KiB"));
@@ -261,6 +265,30 @@ impl Soak {
             mounts: mounts.lines().filter(|line| line.contains(&mark)).count(),
             processes: own,
         })
+    }
+
+    /// Every sandbox that has a folder, and what the daemon says of it.
+    fn tell_what_lives(&self) -> Result<String> {
+        let daemon = lock(&self.daemon);
+        let mut client = daemon.client()?;
+        let mut told = String::new();
+        for id in entries(&daemon.state.join("sandboxes")) {
+            let answer = client.ask("DELETE", &format!("/v1/sandboxes/{id}"), "")?;
+            let status = answer.status;
+            let mut body = Vec::new();
+            answer.drain(&mut |part| body.extend_from_slice(part))?;
+            let words =
+                std::fs::read_to_string(daemon.state.join("sandboxes").join(&id).join("sandbox.json"));
+            told.push_str(&format!("{id}: {status} {} {words:?}; ", String::from_utf8_lossy(&body)));
+        }
+        for pid in daemon.keepers()? {
+            told.push_str(&format!(
+                "{pid} {} {:?}; ",
+                name(pid),
+                std::fs::read_link(format!("/proc/{pid}/exe"))
+            ));
+        }
+        Ok(told)
     }
 
     /// The daemon's memory (KiB) and descriptors.

@@ -1,7 +1,7 @@
 //! `fumehood audit`: the record, listed, shown and verified.
 
 use crate::refusal::Refusal;
-use crate::{screen, tasks, usage};
+use crate::{screen, ship, tasks, usage};
 use clap::{Parser, Subcommand};
 use fumehood_audit::{Digest, Expected, PublicKey, SignError, SignedHead, SigningKey};
 use fumehood_model::id::TaskId;
@@ -19,7 +19,7 @@ const READ: &str = "read the arguments";
 /// Far above what a head or a key takes.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// List, show, verify, sign and prune the record of what ran.
+/// List, show, verify, sign, ship and prune the record of what ran.
 ///
 /// Every act of a run is written down before it is done, each line chained to the one before it.
 #[derive(Debug, Parser)]
@@ -63,6 +63,16 @@ enum What {
     },
     /// Sign the record as it is now, and print its head: keep that where nobody who can write the record can
     Head,
+    /// Send what has not been sent yet to a place that nobody here can write over. Each line arrives at least once
+    Ship {
+        /// `file:/PATH`, `syslog:/dev/log`, `https://HOST/PATH`, or `otlp:https://HOST:4318`; a token for the last two is
+        /// in `FUMEHOOD_SHIP_TOKEN`
+        #[arg(long, value_name = "SINK")]
+        to: String,
+        /// Go on with what is recorded from now on
+        #[arg(long)]
+        follow: bool,
+    },
     /// Remove the records of tasks that ended long ago; what they were stays verifiable
     Prune {
         /// Those that ended before so much time: `90d`, `12h`
@@ -93,6 +103,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
             expected(expect_head.as_deref(), head.as_deref(), &keys).and_then(|kept| verify(&kept, json))
         }
         What::Head => head(),
+        What::Ship { to, follow } => ship(&to, follow),
         What::Prune { older_than, json } => prune(&older_than, json),
     };
     outcome.unwrap_or_else(|refusal| {
@@ -227,6 +238,16 @@ fn head() -> Result<ExitCode, Refusal> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn ship(to: &str, follow: bool) -> Result<ExitCode, Refusal> {
+    let state = tasks::state()?;
+    if follow {
+        ship::follow(state.root(), to)?;
+    }
+    let shipped = ship::once(state.root(), to)?;
+    screen::say(&format!("{} lines shipped, {} bytes", shipped.lines, shipped.bytes));
+    Ok(ExitCode::SUCCESS)
+}
+
 fn prune(older_than: &str, json: bool) -> Result<ExitCode, Refusal> {
     let age = quantity::duration(older_than).map_err(|error| {
         let why = format!("`--older-than {older_than}`: {error}");
@@ -243,11 +264,15 @@ fn prune(older_than: &str, json: bool) -> Result<ExitCode, Refusal> {
         let files = state.sandboxes().join(task.as_str()).exists();
         let what =
             if layer { "changes of it wait to be applied or discarded" } else { "files of it are kept" };
-        (layer || files).then(|| what.to_owned())
+        (layer || files).then(|| what.to_owned()).or_else(|| ship::waits(state.root(), task))
     };
     let pruned = fumehood_audit::prune(&records, (now(), before), &wanted).map_err(|error| {
         Refusal::new("remove old records", causes(&error), "free space on the disk of the state folder")
     })?;
+    for task in &pruned.removed {
+        // Without its record nobody vouches for it, and it is as old.
+        let _ = std::fs::remove_dir_all(fumehood_runtime::tape::folder(&state).join(task.as_str()));
+    }
     let signed = fumehood_audit::sign(&records, &fumehood_audit::key_path(&records), now());
     let head = signed.map_err(|error| unsigned(&error))?;
     if json {

@@ -88,6 +88,7 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
         let why = format!("`{}` is there already", file.display());
         return Err(Refusal::new("write the report", why, "name a new file"));
     }
+    crate::operator::Operator::read()?;
     let state = tasks::state()?;
     let task = TaskId::new(millis(), fumehood_sys::host::random().unwrap_or(u64::from(std::process::id())));
     let mut log = open(&state, &task, args)?;

@@ -17,6 +17,9 @@ use std::process::ExitCode;
 /// Children of one fork.
 const MOST_CHILDREN: u32 = 1000;
 
+/// Children that are made at the same time.
+const AT_ONCE: u32 = 8;
+
 /// Keep the files of a living sandbox as they are now, for sandboxes that begin with them.
 ///
 /// HOME and `/workspace` are kept, or what was changed in the copy of a project; memory, `/tmp` and secrets are not. At
@@ -225,18 +228,34 @@ fn fork(args: &ForkArgs) -> Result<(), Refusal> {
     let forked = Some(Forked { narrow: narrow(args) });
     let snapshot = Some(name.clone());
     let spec = Spec { snapshot, expires_ms, labels, actor, pooled: false, forked, ..description.spec };
-    let born = (0..args.count).try_for_each(|_| {
-        let born = create::start(&spec)?;
-        create::show(&born, args.json)?;
-        if let (Born::Ready { id, status, .. }, false) = (&born, args.json) {
-            for Published { host_port, port } in &status.published {
-                screen::note(&format!("{id}: 127.0.0.1:{host_port} leads to its port {port}"));
-            }
-        }
-        Ok(())
-    });
+    let born = bear(&spec, args.count, args.json);
     let removed = snapshot::remove(&folder, &name).map_err(|failure| refused(&failure));
     born.and(removed)
+}
+
+/// Makes so many, some at a time. The first that fails is told once those beside it were shown.
+fn bear(spec: &Spec, count: u32, json: bool) -> Result<(), Refusal> {
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(AT_ONCE);
+        left -= now;
+        let begun: Vec<_> = (0..now).map(|_| create::begin(spec)).collect();
+        let shown = begun.into_iter().map(|begun| tell(&begun?.answer()?, json));
+        // All of them are heard, or nobody would know of one that lives.
+        shown.collect::<Vec<_>>().into_iter().collect::<Result<(), _>>()?;
+    }
+    Ok(())
+}
+
+/// Says which child it is, and how it is reached.
+fn tell(born: &Born, json: bool) -> Result<(), Refusal> {
+    create::show(born, json)?;
+    if let (Born::Ready { id, status, .. }, false) = (born, json) {
+        for Published { host_port, port } in &status.published {
+            screen::note(&format!("{id}: 127.0.0.1:{host_port} leads to its port {port}"));
+        }
+    }
+    Ok(())
 }
 
 /// What the flags say, in the words of an envelope.

@@ -330,6 +330,24 @@ check("network: none unless named, what can not be done is refused", () =>
     const refused = async (network) => String(await fails(() => Sandbox.create({ network })));
     same((await refused({ denyOut: ["192.0.2.0/24"] })).includes("only allow"), true);
   }));
+check("network: changed while it lives, headers put in", async () => {
+  const transform = { headers: { "X-Key": "a-literal-value" } };
+  const rules = { "api.example.com": [{ transform }] };
+  return await within({ timeoutMs: 60_000, network: { allowOut: ["first.example.com"], rules } }, async (one) => {
+    if (!one.updateNetwork) return "updateNetwork";
+    const line = "for n in first second api; do getent hosts $n.example.com >/dev/null && echo $n; done; true";
+    const named = async () => (await one.commands.run(line)).stdout.split("\n").filter(Boolean);
+    same(await named(), ["first", "api"]);
+    same(JSON.stringify(await one.getInfo()).includes("a-literal-value"), false);
+    await one.updateNetwork({ allowOut: ["second.example.com"] });
+    same(await named(), ["second"]);
+    await one.updateNetwork({ rules });
+    same(await named(), ["api"]);
+    await one.updateNetwork({ denyOut: ["0.0.0.0/0"] });
+    same(await named(), []);
+    same(String(await fails(() => one.updateNetwork({ allowOut: ["169.254.169.254"] }))).includes("operator"), true);
+  });
+});
 check("ports: closed, open, with a token", async (box) => {
   const of = (port, token) => ({
     "E2b-Sandbox-Id": box.sandboxId,

@@ -434,8 +434,33 @@ def _(box):
     finally:
         one.kill()
     assert "only allow" in str(fails(Exception, lambda: Sandbox.create(network={"deny_out": ["192.0.2.0/24"]})))
-    rules = {"pinned.example.com": [{"transform": {"headers": {"X-Key": "literal"}}}]}
-    assert "secret" in str(fails(Exception, lambda: Sandbox.create(network={"rules": rules})))
+    rules = {"pinned.example.com": [{"transform": {"headers": {"X-Key": "${e2b.identity.tokens.aws}"}}}]}
+    assert "placeholder" in str(fails(Exception, lambda: Sandbox.create(network={"rules": rules})))
+    assert "operator" in str(fails(Exception, lambda: Sandbox.create(network={"allow_out": ["127.0.0.1"]})))
+
+
+@check("network: changed while it lives, headers put in")
+def _(box):
+    headers = {"X-Key": "a-literal-value"}
+    try:
+        one = Sandbox.create(timeout=60, network={"allow_out": ["first.example.com"], "rules": {"api.example.com": [{"transform": {"headers": headers}}]}})
+    except TypeError as error:
+        raise Absent(str(error))
+    try:
+        change = need(one, "update_network")
+        named = lambda: one.commands.run("for n in first second api; do getent hosts $n.example.com >/dev/null && echo $n; done; true").stdout.split()
+        assert named() == ["first", "api"], named()
+        shown = one.get_info().network
+        assert "a-literal-value" not in str(shown), shown
+        change({"allow_out": ["second.example.com"]})
+        assert named() == ["second"], named()
+        change({"rules": {"api.example.com": [{"transform": {"headers": headers}}]}})
+        assert named() == ["api"], named()
+        change({"deny_out": ["0.0.0.0/0"]})
+        assert named() == [], named()
+        assert "operator" in str(fails(Exception, lambda: change({"allow_out": ["169.254.169.254"]})))
+    finally:
+        one.kill()
 
 
 @check("ports: closed, open, with a token")

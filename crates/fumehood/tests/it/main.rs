@@ -52,6 +52,8 @@ mod publish;
 #[cfg(test)]
 mod real_work;
 #[cfg(test)]
+mod record_sinks;
+#[cfg(test)]
 mod record_tamper;
 #[cfg(test)]
 mod record_truth;
@@ -59,6 +61,8 @@ mod record_truth;
 mod replay;
 #[cfg(test)]
 mod residue;
+#[cfg(test)]
+mod seeing;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]

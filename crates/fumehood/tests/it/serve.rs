@@ -43,8 +43,9 @@ impl<'a> Daemon<'a> {
         let port = loop {
             let from = lines.len();
             assert!(told.read_line(&mut lines).unwrap() > 0, "the daemon ended: {lines}");
+            let line = lines.get(from..).unwrap_or_default().trim();
             if let Some((_, port)) =
-                lines.get(from..).unwrap_or_default().trim().split_once("http://127.0.0.1:")
+                line.split_once("http://127.0.0.1:").or_else(|| line.split_once("https://127.0.0.1:"))
             {
                 break port.parse().unwrap();
             }

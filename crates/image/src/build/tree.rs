@@ -223,7 +223,7 @@ impl Tree {
             Some(b"\x7fELF") => {}
             Some([b'#', b'!', ..]) => {
                 file.take(256).read_to_end(&mut bytes).map_err(|error| unread(path, &error))?;
-                let line = [&begin[2..], &bytes].concat();
+                let line = [begin.get(2..).unwrap_or_default(), &bytes].concat();
                 return self.interpreter(&line);
             }
             _ => return Ok(()),

@@ -198,6 +198,10 @@ impl Keeper<'_> {
             }
             return;
         }
+        self.look_idle();
+        if self.life.frozen.is_some() {
+            return;
+        }
         self.meter.set_busy(self.commands.values().any(|command| command.ended.is_none()));
         if let Some(excess) = self.meter.look(self.instance, now) {
             let ending = excess.ending();

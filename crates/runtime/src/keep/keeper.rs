@@ -124,6 +124,7 @@ pub(crate) struct Life {
     pub(crate) layer: Option<crate::files::layer::LayerMeta>,
     pub(crate) snapshots: std::path::PathBuf,
     pub(crate) records: std::path::PathBuf,
+    pub(crate) idle: super::idle::Idle,
     /// What its network was made as.
     pub(crate) net: super::network::Made,
 }
@@ -227,7 +228,10 @@ impl<'a> Keeper<'a> {
                 self.wall.advance(self.log);
                 self.tell_of_rules();
             }
-            Token::Doors => self.publisher.advance(self.instance),
+            Token::Doors => {
+                self.wake();
+                self.publisher.advance(self.instance);
+            }
             Token::Callers => self.accept(),
             Token::Caller(number, Interest::Read) => self.hear(number),
             Token::Caller(number, Interest::Write) => self.serve(number),
@@ -340,7 +344,8 @@ impl<'a> Keeper<'a> {
         let (wall, doors) =
             if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
         let reach = (self.log.head().lines > self.reached.1).then(|| self.reached.0 + REACH_EVERY);
-        let alarms = [expires, commands, impatient, meter, wall, doors, reach, self.life.look_at];
+        let alarms =
+            [expires, commands, impatient, meter, wall, doors, reach, self.idle_alarm(), self.life.look_at];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 

@@ -13,6 +13,7 @@ mod file_verbs;
 pub mod files;
 mod folder;
 mod happenings;
+mod idle;
 mod keeper;
 mod network;
 mod relay;
@@ -197,10 +198,7 @@ impl Birth<'_> {
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
-        let ready = warm.map_or(Ok(()), |warm| keeper.prepare(&warm)).and_then(|()| {
-            let described = folder::describe(&self.folder, &keeper.life.description(&id));
-            described.map_err(|error| broken("describe the sandbox", &error))
-        });
+        let ready = self.make_ready(&mut keeper, warm);
         let status = keeper.status();
         if let Err(ending) = ready {
             drop(keeper);
@@ -271,6 +269,21 @@ impl Birth<'_> {
             self.from = Some(from);
         }
         Ok(parts)
+    }
+
+    /// What is left to do with a sandbox that lives, before anybody may know of it.
+    fn make_ready(&self, keeper: &mut Keeper<'_>, warm: Option<Warm>) -> Result<(), Ending> {
+        // Who asks for it must not learn later that this host can not stop processes.
+        if self.request.spec.idle_pause_ms.is_some() {
+            keeper.can_pause().map_err(|failure| {
+                not_started("pause it when nobody uses it", &failure.cause, &failure.remediation)
+            })?;
+        }
+        if let Some(warm) = warm {
+            keeper.prepare(&warm)?;
+        }
+        let described = folder::describe(&self.folder, &keeper.life.description(keeper.id));
+        described.map_err(|error| broken("describe the sandbox", &error))
     }
 
     /// Whether the snapshot that it begins with brings that interpreter along. One of another start of the host, or that
@@ -471,6 +484,7 @@ impl Birth<'_> {
             layer: None,
             snapshots: self.state.snapshots(),
             records: self.state.records(),
+            idle: idle::Idle::after(spec.idle_pause_ms),
             net: network::Made::of(run, spec, defaults),
         }
     }

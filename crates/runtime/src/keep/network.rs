@@ -80,7 +80,12 @@ impl Made {
     /// The words with other rules in them. Secrets that no rule uses any more are not named.
     fn words(&self, asked: &Network) -> EnvelopeSpec {
         let mut words = self.words.clone();
-        words.network.net.clone_from(&asked.net);
+        let is_empty = asked.allow.is_empty() && asked.allow_cidr.is_empty();
+        words.network.net = match asked.net.as_deref() {
+            // The network that it has stays one; nothing of it is open.
+            None | Some("none") if is_empty => Some("allow".to_owned()),
+            _ => asked.net.clone(),
+        };
         words.network.allow.clone_from(&asked.allow);
         words.network.allow_cidr.clone_from(&asked.allow_cidr);
         words.network.presets = Vec::new();

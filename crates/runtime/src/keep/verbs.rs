@@ -69,6 +69,7 @@ impl Keeper<'_> {
     }
 
     fn answer(&mut self, number: u64, ask: Ask) {
+        self.wake_for(&ask);
         if !matches!(ask, Ask::Status | Ask::List) {
             self.life.active_ms = unix_millis();
         }
@@ -312,7 +313,13 @@ impl Keeper<'_> {
         })
     }
 
-    fn pause(&mut self) -> Verdict<Said> {
+    /// Whether every process can be stopped, tried.
+    pub(super) fn can_pause(&mut self) -> Verdict<()> {
+        self.freeze("pause the sandbox")?;
+        self.thaw("resume the sandbox")
+    }
+
+    pub(super) fn pause(&mut self) -> Verdict<Said> {
         self.is_at_work()?;
         if !self.record(&Event::Paused {}) {
             return Err(self.unrecorded());
@@ -329,7 +336,7 @@ impl Keeper<'_> {
         Ok(Said::Paused { frozen_us, reclaimed_bytes })
     }
 
-    fn resume(&mut self) -> Verdict<Said> {
+    pub(super) fn resume(&mut self) -> Verdict<Said> {
         match self.phase() {
             Phase::Paused => {}
             Phase::Halted => return Err(failures::halted()),

@@ -26,6 +26,8 @@ use tokio::task::JoinSet;
 /// A keeper that does not answer by then is asked again by the timers, and its sandbox kept on the books.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// One that this daemon made is on its books by then, or was given up.
+const FORSAKEN: Duration = Duration::from_secs(90);
 /// A keeper listens by then, or never will.
 const BIRTH: Duration = Duration::from_secs(60);
 
@@ -96,7 +98,8 @@ impl Engine {
                 Ok(Ok(Said::Status(status))) if status.phase != Phase::Ending => {
                     // Its description is there since before it answered.
                     let told = self.told(&id).await;
-                    let is_ours = told.spec.labels.get(DAEMON_LABEL) == Some(&self.0.instance);
+                    let is_new = clock::now_ms().saturating_sub(status.born_ms) < clock::millis(FORSAKEN);
+                    let is_ours = is_new && told.spec.labels.get(DAEMON_LABEL) == Some(&self.0.instance);
                     if is_ours || self.living().contains_key(&id) {
                         continue;
                     }

@@ -134,6 +134,9 @@ impl Engine {
             crate::network::judge(super::network::clause_of(&spec), clause, &is_own)?;
         }
         template::lay(&mut spec.envelope, new.envelope.clone());
+        if new.envelope.pointer("/network/allow").is_some() {
+            template::drop_unused(&mut spec);
+        }
         template::give(&mut spec, &new.literals);
         if new.level.is_some() {
             spec.level.clone_from(&new.level);

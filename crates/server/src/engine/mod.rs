@@ -41,8 +41,6 @@ use tokio::sync::Semaphore;
 
 /// Random bytes in the name of a start.
 const INSTANCE_BYTES: usize = 8;
-/// Ended sandboxes that a list looks through.
-const MOST_ENDED: usize = 10_000;
 
 /// The daemon's verbs. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -221,8 +219,9 @@ impl Engine {
             .collect();
         if filter.states.contains(&State::Ended) {
             let team = (!caller.scopes.has(Scope::Admin)).then(|| caller.team.clone());
-            let ended = self.0.registry.ended(team, MOST_ENDED).await?;
-            found.extend(ended.into_iter().filter(|sandbox| filter.takes(sandbox)));
+            // One more than is shown tells whether there are more.
+            let most = page.limit().saturating_add(1);
+            found.extend(self.0.registry.ended(team, filter.clone(), page.clone(), most).await?);
         }
         found.sort_by(|a, b| a.id.cmp(&b.id));
         if !page.oldest_first {
@@ -384,7 +383,7 @@ fn cut(found: Vec<Sandbox>, page: &Page) -> Result<Listed, ApiError> {
     let after = page.after.as_deref().map(TaskId::parse).transpose().map_err(|_| {
         ApiError::plain(Code::BadRequest, "list sandboxes", "the page's token is not one that a list gave")
     })?;
-    let limit = page.limit.unwrap_or(Page::USUAL).clamp(1, Page::MOST);
+    let limit = page.limit();
     let mut rest = found.into_iter().filter(|sandbox| {
         after
             .as_ref()

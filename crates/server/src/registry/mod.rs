@@ -340,4 +340,54 @@ mod tests {
         let error = Registry::open(base.path()).unwrap_err();
         assert!(error.cause.contains("locked"), "{error:?}");
     }
+
+    #[tokio::test]
+    async fn ended_sandboxes_come_in_parts_of_which_none_is_read_twice() {
+        use crate::sandbox::{Ended, Filter, OnTimeout, Page, Sandbox, State};
+        let base = folder();
+        let registry = Registry::open(base.path()).unwrap();
+        let sandbox = |number: u64| Sandbox {
+            id: fumehood_model::id::TaskId::new(number, 1),
+            team: if number % 3 == 0 { "b" } else { "a" }.to_owned(),
+            template: "base".to_owned(),
+            level: "container".to_owned(),
+            state: State::Ended,
+            labels: std::collections::BTreeMap::from([("even".to_owned(), (number % 2 == 0).to_string())]),
+            created_ms: number,
+            expires_ms: None,
+            on_timeout: OnTimeout::Stop,
+            auto_resume: false,
+            idle_pause_ms: None,
+            memory_limit_bytes: 0,
+            disk_limit_bytes: 0,
+            cpu_milli: None,
+            parent: None,
+            home: String::new(),
+            cwd: String::new(),
+            ended: Some(Ended { at_ms: number, cause: "stopped".to_owned() }),
+        };
+        for number in 1..=30 {
+            let row = Row { sandbox: sandbox(number), spec: fumehood_keep::wire::Spec::default() };
+            registry.register(row, None).await.unwrap();
+            registry.update(sandbox(number)).await.unwrap();
+        }
+        let even = std::collections::BTreeMap::from([("even".to_owned(), "true".to_owned())]);
+        let filter = Filter { states: vec![State::Ended], labels: even, ..Filter::default() };
+        for oldest_first in [true, false] {
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let page = Page { after: after.clone(), limit: None, oldest_first };
+                let part = registry.ended(Some("a".to_owned()), filter.clone(), page, 3).await.unwrap();
+                let Some(last) = part.last() else { break };
+                after = Some(last.id.to_string());
+                assert!(part.len() <= 3);
+                seen.extend(part.iter().map(|sandbox| sandbox.created_ms));
+            }
+            let mut wanted: Vec<u64> = (1..=30).filter(|number| number % 2 == 0 && number % 3 != 0).collect();
+            if !oldest_first {
+                wanted.reverse();
+            }
+            assert_eq!(seen, wanted);
+        }
+    }
 }

@@ -108,7 +108,7 @@ pub(super) async fn carry(collector: Collector, mut spans: mpsc::Receiver<Span>,
                     crate::log::warn(
                         "traces",
                         &format!(
-                            "{count} spans did not reach {}: {error}; dropped spans are counted in /v1/metrics",
+                            "{count} spans did not reach {}: {error}; dropped spans are counted in /metrics",
                             collector.authority
                         ),
                     );

@@ -66,13 +66,27 @@ impl Beside {
         self.companion.shared().rest.settle(Some(program));
     }
 
-    /// Starts making a gateway, and joins it to the network namespace that `namespaces` makes, which must be
-    /// the first of its products and not be taken before this one has finished.
-    pub fn gateway(shape: GatewayShape, namespaces: &Self) -> io::Result<Self> {
-        let sandbox = Arc::clone(&namespaces.companion.shared().outcome);
+    /// Starts making what is the same for each gateway, for [`Beside::gateway`] to go on with.
+    pub fn gateway_network() -> io::Result<Self> {
         let mut program = Program::default();
-        program.push("make the gateway", Op::Gateway(Box::new(Gateway::beside(shape, sandbox))));
-        Self::start(program)
+        program.push("make the gateway's network", Op::GatewayNetwork);
+        Self::begin(program)
+    }
+
+    /// Starts making a gateway, from `network` on where that was begun, and joins it to the network namespace that
+    /// `namespaces` makes, which must be the first of its products and not be taken before this one has finished.
+    pub fn gateway(shape: GatewayShape, namespaces: &Self, network: Option<Self>) -> io::Result<Self> {
+        let sandbox = Arc::clone(&namespaces.companion.shared().outcome);
+        let gateway = Gateway::beside(shape, sandbox, network.is_some());
+        let mut program = Program::default();
+        program.push("make the gateway", Op::Gateway(Box::new(gateway)));
+        match network {
+            None => Self::start(program),
+            Some(maker) => {
+                maker.go_on(program);
+                Ok(maker)
+            }
+        }
     }
 
     /// What was made. Returns when it is there, though its maker may still be on its way out.

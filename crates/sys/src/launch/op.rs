@@ -87,6 +87,8 @@ pub enum Op {
     BecomeRoot,
     /// Bring loopback up.
     LoopbackUp,
+    /// Take a network namespace as a gateway's is, for an [`Op::Gateway`] that is yet to come.
+    GatewayNetwork,
     /// Make a gateway and join a network to it.
     Gateway(Box<Gateway>),
     /// Start that in a companion of this child, which is in the network namespace to be joined.
@@ -358,6 +360,7 @@ impl Op {
             Self::Become { ids } => ids::become_user(*ids),
             Self::BecomeRoot => ids::become_root(),
             Self::LoopbackUp => ids::loopback_up(),
+            Self::GatewayNetwork => net::network().map(drop),
             Self::Gateway(gateway) => gateway.make(&keep),
             Self::BeginGateway(gateway) => gateway.begin(),
             Self::AwaitGateway(gateway) => gateway.finish(),

@@ -34,6 +34,8 @@ const ENOTSUP: i32 = 95;
 #[derive(Debug)]
 pub(crate) struct Inside {
     ask: Ask,
+    /// What is told of in a failure.
+    path: PathBuf,
     caller: Caller,
     feed: Option<File>,
     answer: File,
@@ -91,12 +93,28 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
     })
 }
 
+fn path_of(ask: &Ask) -> &str {
+    if let Ask::Stat { path }
+    | Ask::ListDir { path, .. }
+    | Ask::Read { path, .. }
+    | Ask::Write { path, .. }
+    | Ask::MakeDir { path }
+    | Ask::Remove { path }
+    | Ask::Watch { path, .. }
+    | Ask::Move { from: path, .. } = ask
+    {
+        return path;
+    }
+    "/"
+}
+
 // === impl Inside ===
 
 impl Inside {
     /// `feed` is what the guest reads, and `answer` what it says.
     pub(crate) fn new(ask: Ask, caller: Caller, feed: OwnedFd, answer: OwnedFd) -> Self {
-        Self { ask, caller, feed: Some(feed.into()), answer: answer.into(), unread: Vec::new() }
+        let path = path_of(&ask).into();
+        Self { ask, path, caller, feed: Some(feed.into()), answer: answer.into(), unread: Vec::new() }
     }
 
     /// Says to the caller what comes of it. Returns when that is said, or one of both is gone.
@@ -107,21 +125,6 @@ impl Inside {
             Err(Over::Gone) => None,
         };
         self.caller.close(said.as_ref());
-    }
-
-    /// The path that is told of in a failure.
-    fn path(&self) -> PathBuf {
-        match &self.ask {
-            Ask::Stat { path }
-            | Ask::ListDir { path, .. }
-            | Ask::Read { path, .. }
-            | Ask::Write { path, .. }
-            | Ask::MakeDir { path }
-            | Ask::Remove { path }
-            | Ask::Watch { path, .. } => path.into(),
-            Ask::Move { from, .. } => from.into(),
-            _ => PathBuf::from("/"),
-        }
     }
 
     fn verb(&mut self) -> Result<Said, Over> {
@@ -152,7 +155,24 @@ impl Inside {
             }
             Ask::MakeDir { .. } => self.verdict("make the folder").map(|()| Said::Done),
             Ask::Move { .. } => self.verdict("move").map(|()| Said::Done),
-            _ => self.verdict("remove").map(|()| Said::Done),
+            Ask::Remove { .. }
+            | Ask::Status
+            | Ask::Exec(_)
+            | Ask::Attach { .. }
+            | Ask::Input { .. }
+            | Ask::List
+            | Ask::Signal { .. }
+            | Ask::Resize { .. }
+            | Ask::Dial { .. }
+            | Ask::Pause
+            | Ask::Resume
+            | Ask::Snapshot { .. }
+            | Ask::Halt
+            | Ask::Release
+            | Ask::Claim(_)
+            | Ask::Expire { .. }
+            | Ask::Network(_)
+            | Ask::Stop { .. } => self.verdict("remove").map(|()| Said::Done),
         }
     }
 
@@ -168,7 +188,7 @@ impl Inside {
         }
         let number = self.need(5)?.get(1..5).and_then(|four| <[u8; 4]>::try_from(four).ok());
         let number = i32::try_from(u32::from_le_bytes(number.unwrap_or_default())).unwrap_or(0);
-        let path = self.path();
+        let path = self.path.clone();
         if number == ENOTSUP && !matches!(self.ask, Ask::Move { .. }) {
             return Err(not_a_file(&path, "device, pipe or socket").into());
         }
@@ -343,7 +363,7 @@ impl Inside {
     fn failure(&self, cause: &str, remedy: &str) -> Failure {
         Failure {
             code: FailureCode::Internal,
-            message: format!("have the guest work on `{}`", self.path().display()),
+            message: format!("have the guest work on `{}`", self.path.display()),
             cause: cause.to_owned(),
             remediation: remedy.to_owned(),
         }
