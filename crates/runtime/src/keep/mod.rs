@@ -14,6 +14,7 @@ pub mod files;
 mod folder;
 mod happenings;
 mod keeper;
+mod layer_verbs;
 mod relay;
 mod ring;
 pub mod snapshot;
@@ -174,8 +175,13 @@ impl Birth<'_> {
         life.files = self.files(instance.as_mut());
         life.parts = parts;
         life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
-        let means =
-            Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
+        let means = Means {
+            instance: instance.as_mut(),
+            signals: &signals,
+            listener: &listener,
+            log: &mut log,
+            layer: places.layer.as_ref(),
+        };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
         let ready = warm.map_or(Ok(()), |warm| keeper.prepare(&warm)).and_then(|()| {
