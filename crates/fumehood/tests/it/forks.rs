@@ -220,7 +220,10 @@ fn what_lives_brings_its_changes_back_while_it_stands_still(lab: &Lab) {
     // And of one that has ended, as of a run.
     assert_eq!(run(&["stop", "--keep-files"]).code(), 0);
     assert!(run(&["diff", "--paths"]).out().contains("pre-commit"));
-    assert_eq!(run(&["apply", "--allow", ".git/hooks", "--force", "one", "--force", "two"]).code(), 0);
+    let all: Vec<&str> =
+        ["one", "two", "one.new", "two.new"].into_iter().flat_map(|name| ["--force", name]).collect();
+    let last = run(&[&["apply", "--allow", ".git/hooks"], &all[..]].concat());
+    assert_eq!(last.code(), 0, "{}", last.told());
     assert!(base.join(".git/hooks/pre-commit").exists());
     assert_eq!(run(&["rm"]).code(), 0);
     let none = Living::new(lab, &[]);
