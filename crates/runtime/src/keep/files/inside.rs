@@ -86,6 +86,7 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
         | Ask::Release
         | Ask::Claim(_)
         | Ask::Network(_)
+        | Ask::Apply { .. }
         | Ask::Expire { .. }
         | Ask::Stop { .. } => {
             return Err(bad_request("work on files", "that is no work on files".to_owned()));
@@ -172,6 +173,7 @@ impl Inside {
             | Ask::Claim(_)
             | Ask::Expire { .. }
             | Ask::Network(_)
+            | Ask::Apply { .. }
             | Ask::Stop { .. } => self.verdict("remove").map(|()| Said::Done),
         }
     }
