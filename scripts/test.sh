@@ -121,6 +121,8 @@ if [ -e "$log.failed" ]; then
     sum
     exit 1
 fi
+# Load on the daemon with kills in the middle; `cargo xtask soak 30` looks longer.
+stage soak cargo xtask soak "${SOAK_MINUTES:-2}" target/x86_64-unknown-linux-gnu/debug/fumehood
 # A smoke of each fuzz target; `fuzz/run TARGET 60` looks longer.
 stage fuzz cargo xtask fuzz "${FUZZ_SECONDS:-10}"
 sum

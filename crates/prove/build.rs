@@ -1,4 +1,5 @@
-//! Builds `attack`, the static program that the self-test runs behind a wall and beside it, for `attack.rs` to include.
+//! Builds `attack`, the static program that the self-test runs behind a wall and beside it, and `attack.wasm`, which does
+//! the same where only modules run, for `attack.rs` to include.
 //!
 //! The compiler is called directly, as for `init`: a package of its own could not be named as an artifact of
 //! this one in stable Cargo. Unlike `init` it has the standard library, which is linked in whole.
@@ -30,6 +31,10 @@ fn main() -> ExitCode {
         println!("cargo::error=the build script must be run by Cargo");
         return ExitCode::FAILURE;
     };
+    if let Err(error) = module(Path::new(&out)) {
+        println!("cargo::error=the module was not built: {error}");
+        return ExitCode::FAILURE;
+    }
     let mut command = Command::new(compiler);
     command.args(FLAGS).arg("--target").arg(target);
     if let Some(linker) = var("RUSTC_LINKER") {
@@ -49,6 +54,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The module is written as text, which needs no compiler for another target.
+fn module(out: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    Ok(std::fs::write(out.join("attack.wasm"), wat::parse_file("attack/module.wat")?)?)
 }
 
 fn var(name: &str) -> Option<OsString> {

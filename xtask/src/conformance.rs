@@ -39,7 +39,7 @@ pub(crate) fn write() -> Done {
     std::fs::write(&file, render(&rows)?)?;
     let page = run::root().join("docs/levels.md");
     let text = std::fs::read_to_string(&page)?;
-    std::fs::write(&page, between(&text, &levels(&rows)?)?)?;
+    std::fs::write(&page, between(&text, (BEGIN, END), &levels(&rows, &absent(&folders)?)?)?)?;
     run::say(&format!("conformance: {} cases in docs/parity.md and docs/levels.md", rows.len()));
     ran
 }
@@ -64,19 +64,40 @@ fn collect(folder: &Path, rows: &mut BTreeMap<(usize, String), BTreeMap<String, 
     Ok(())
 }
 
+/// What the tests left word of: levels that did not start for a caller, and why.
+fn absent(folders: &[PathBuf]) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let mut lines = Vec::new();
+    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten()) {
+        if !entry.file_name().to_string_lossy().starts_with("absent-") {
+            continue;
+        }
+        let told: Value = serde_json::from_str(&std::fs::read_to_string(entry.path())?)?;
+        let why = told["absent"].as_str().unwrap_or_default();
+        // What `doctor` found, if that is what was left.
+        let found = serde_json::from_str::<Value>(why).ok();
+        let why = found.as_ref().and_then(|found| found[0]["why"].as_str()).unwrap_or(why);
+        lines.push(format!("{} does not start there: {why}", told["subject"].as_str().unwrap_or_default()));
+    }
+    lines.sort();
+    Ok(lines)
+}
+
 /// A text with another matrix between its marks.
-fn between(text: &str, matrix: &str) -> Result<String, String> {
-    let missing = || format!("docs/levels.md has no `{BEGIN}` … `{END}`");
-    let (before, rest) = text.split_once(BEGIN).ok_or_else(missing)?;
-    let (_, after) = rest.split_once(END).ok_or_else(missing)?;
-    Ok(format!("{before}{BEGIN}\n\n{matrix}\n{END}{after}"))
+pub(crate) fn between(text: &str, (begin, end): (&str, &str), matrix: &str) -> Result<String, String> {
+    let missing = || format!("the page has no `{begin}` … `{end}`");
+    let (before, rest) = text.split_once(begin).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(end).ok_or_else(missing)?;
+    Ok(format!("{before}{begin}\n\n{matrix}\n{end}{after}"))
 }
 
 /// One column a level. A cell is one word where both callers agree.
-fn levels(rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>) -> Result<String, std::fmt::Error> {
+fn levels(
+    rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>,
+    absent: &[String],
+) -> Result<String, std::fmt::Error> {
     let mut text = format!("Kernel {}, {}.\n\n", kernel(), std::env::consts::ARCH);
     writeln!(text, "| case | {} |\n|---|{}", LEVELS.join(" | "), "---|".repeat(LEVELS.len()))?;
-    let mut gaps = Vec::new();
+    let mut gaps = Gaps::new();
     for ((_, case), verdicts) in rows {
         let Some(first) = verdicts.values().next() else { continue };
         let cells = LEVELS.map(|level| cell(level, case, verdicts, &mut gaps));
@@ -87,20 +108,33 @@ fn levels(rows: &BTreeMap<(usize, String), BTreeMap<String, Value>>) -> Result<S
             cells.join(" | ")
         )?;
     }
-    for gap in gaps {
-        writeln!(text, "\n- {gap}")?;
+    writeln!(text)?;
+    for ((level, caller, word, why), cases) in gaps {
+        let which = if cases.len() == rows.len() {
+            "every case".to_owned()
+        } else {
+            cases.iter().map(|case| format!("`{case}`")).collect::<Vec<_>>().join(", ")
+        };
+        writeln!(text, "- `{level}` as {caller}, {which}: {word}: {why}")?;
+    }
+    for line in absent {
+        writeln!(text, "- {line}")?;
     }
     Ok(text)
 }
 
-fn cell(level: &str, case: &str, verdicts: &BTreeMap<String, Value>, gaps: &mut Vec<String>) -> String {
+/// Cases that are not held, by level, caller, word and reason.
+type Gaps = BTreeMap<(String, &'static str, String, String), Vec<String>>;
+
+fn cell(level: &str, case: &str, verdicts: &BTreeMap<String, Value>, gaps: &mut Gaps) -> String {
     let mut words = Vec::new();
     for caller in ["root", "user"] {
         let Some(verdict) = verdicts.get(&format!("{level}, {caller}")) else { continue };
         let word = verdict["verdict"].as_str().unwrap_or_default().to_lowercase();
         if word != "held" {
             let reason = verdict["reason"].as_str().unwrap_or_default();
-            gaps.push(format!("`{case}` at `{level}` as {caller}: {word}: {reason}"));
+            let key = (level.to_owned(), caller, word.clone(), reason.to_owned());
+            gaps.entry(key).or_default().push(case.to_owned());
         }
         words.push((caller, word));
     }
@@ -114,7 +148,7 @@ fn cell(level: &str, case: &str, verdicts: &BTreeMap<String, Value>, gaps: &mut 
 }
 
 /// Its version says what it can do; the rest is its builder's name for it.
-fn kernel() -> String {
+pub(crate) fn kernel() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     kernel.trim().split('-').next().unwrap_or_default().to_owned()
 }
@@ -150,8 +184,11 @@ mod tests {
     #[test]
     fn only_what_is_between_the_marks_changes() {
         let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
-        assert_eq!(between(&text, "new").unwrap(), format!("before\n{BEGIN}\n\nnew\n{END}\nafter\n"));
-        assert!(between("no marks", "new").is_err());
+        assert_eq!(
+            between(&text, (BEGIN, END), "new").unwrap(),
+            format!("before\n{BEGIN}\n\nnew\n{END}\nafter\n")
+        );
+        assert!(between("no marks", (BEGIN, END), "new").is_err());
     }
 
     #[test]
@@ -161,9 +198,10 @@ mod tests {
             ("container, root".to_owned(), verdict("HELD")),
             ("container, user".to_owned(), verdict("GAP")),
         ]);
-        let mut gaps = Vec::new();
+        let mut gaps = Gaps::new();
         assert_eq!(cell("container", "c", &verdicts, &mut gaps), "root: held, user: gap");
-        assert_eq!(gaps, ["`c` at `container` as user: gap: r"]);
+        let key = ("container".to_owned(), "user", "gap".to_owned(), "r".to_owned());
+        assert_eq!(gaps.get(&key).unwrap(), &["c"]);
         assert_eq!(cell("gvisor", "c", &verdicts, &mut gaps), "–");
     }
 }

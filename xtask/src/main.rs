@@ -1,4 +1,4 @@
-//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | conformance | size | full`.
+//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | soak | conformance | prove | size | full`.
 //!
 //! It stands outside the product: nothing here is shipped, and nothing shipped depends on it.
 
@@ -17,6 +17,7 @@ mod measure;
 mod memory;
 mod metadata;
 mod microvm;
+mod prove;
 mod run;
 mod serve;
 mod size;
@@ -35,25 +36,30 @@ Usage: cargo xtask COMMAND
                    engine       engine-only figures, from the benchmark in backend-native
                    gvisor       the gvisor level beside `runsc run`
                    memory       mean memory of idle sandboxes
+                   microvm      machines with a small root: restore, forks, snapshots
                    serve        the daemon over HTTP: claims, snapshots, bursts, a thousand idle sandboxes, the kill switch
                    size         size of the binary and of init, and that both are static
                    warm         forks of an interpreter with pandas: to their first output, their memory, a hundred
                    wasm         the engine of the level wasm, and a script beside node
                    workspace    start under a large copy-on-write workspace, beside an empty one
     egress [PART]  the egress wall: start, stream, requests, memory, decide
-    microvm IMAGE [BINARY]  restore, forks and snapshots of machines with that root folder
+    microvm IMAGE [BINARY]  the same of machines with that root folder, which has `/bin/echo` and `/bin/sleep`
+  soak MINUTES [BINARY]  mixed load on the daemon, with processes of ours ended in the middle: nothing grows, nothing is left
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
   conformance   run the conformance list; write docs/parity.md and the matrix of docs/levels.md
+  prove [IMAGE] run the self-test at every level; write docs/proof.md and the counts of docs/prove.md. Machines stand on the
+                folder IMAGE, or on the one that the tests of that level made
   full          everything above, with 60 s a fuzz target, and the full profile of the tests
 ";
 
 /// The parts of `bench`.
-const BENCH: [run::Part; 9] = [
+const BENCH: [run::Part; 10] = [
     ("start", bench::whole_process),
     ("engine", engine::judge),
     ("gvisor", gvisor::judge),
     ("memory", memory::idle),
+    ("microvm", microvm::of_a_small_root),
     ("serve", serve::judge),
     ("size", size::check),
     ("warm", serve::warm::judge),
@@ -72,11 +78,16 @@ fn main() -> ExitCode {
         ["bench", "egress", parts @ ..] => egress::judge(parts),
         // How `bench egress` starts itself again in its network.
         ["bench", "egress-within", folder, parts @ ..] => egress::within(folder.as_ref(), parts),
+        // Of another root, or another build.
         ["bench", "microvm", image] => microvm::judge(image.as_ref(), None),
         ["bench", "microvm", image, binary] => microvm::judge(image.as_ref(), Some(binary.as_ref())),
         ["bench", parts @ ..] => run::parts(&BENCH, parts),
         ["size"] => size::check(),
+        ["soak", minutes] => serve::soak(minutes, None),
+        ["soak", minutes, binary] => serve::soak(minutes, Some(binary.as_ref())),
         ["conformance"] => conformance::write(),
+        ["prove"] => prove::write(prove::tested_root().as_deref()),
+        ["prove", image] => prove::write(Some(image)),
         ["fuzz", seconds] => fuzz::smoke(seconds),
         ["full"] => full(),
         _ => Err(USAGE.into()),
@@ -96,5 +107,11 @@ fn full() -> run::Done {
     let mut tests = run::cargo(&["test", "--workspace", "--locked"]);
     tests.env("FUMEHOOD_TEST_FULL", "1");
     run::must(&mut tests)?;
-    run::together([conformance::write(), fuzz::smoke("60"), run::parts(&BENCH, &[]), egress::judge(&[])])
+    run::together([
+        conformance::write(),
+        fuzz::smoke("60"),
+        run::parts(&BENCH, &[]),
+        egress::judge(&[]),
+        serve::soak("30", None),
+    ])
 }

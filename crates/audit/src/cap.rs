@@ -53,6 +53,7 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         | Event::FileApplied { .. }
         | Event::FileRefused { .. }
         | Event::FileAsked { .. }
+        | Event::ActFailed { .. }
         | Event::Living(_)
         | Event::Claimed { .. }
         | Event::Stopped { .. } => event = Cow::Owned(clipped(event.as_ref().clone())),
@@ -92,9 +93,12 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. } => {}
         // A level and a wall are words of ours.
+        Event::ReplayStarted { .. } | Event::TapeKept { .. } => {}
         Event::LayerDiscarded {} | Event::ProveStarted { .. } | Event::Closed {} => {}
     }
     event
@@ -127,14 +131,19 @@ fn clipped(mut event: Event) -> Event {
             cut_lists(env_names, labels);
         }
         Event::Stopped { why, keeps_files: _ } => cut_all(&mut [why]),
+        Event::ActFailed { of, why } => cut_all(&mut [of, why]),
         Event::Launched { .. }
         | Event::ExecStarted { .. }
         | Event::ExecEnded { .. }
         | Event::LayerDiscarded {}
+        | Event::ReplayStarted { .. }
+        | Event::TapeKept { .. }
         | Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
         | Event::FetchStarted(_)
@@ -175,6 +184,8 @@ fn shorter(mut event: Event) -> Event {
         | Event::FileApplied { .. }
         | Event::FileRefused { .. }
         | Event::LayerDiscarded {}
+        | Event::ReplayStarted { .. }
+        | Event::TapeKept { .. }
         | Event::ExecEnded { .. }
         | Event::Living(_)
         | Event::Claimed { .. }
@@ -183,6 +194,9 @@ fn shorter(mut event: Event) -> Event {
         | Event::Halted {}
         | Event::Released {}
         | Event::FileAsked { .. }
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
+        | Event::ActFailed { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
         | Event::Stopped { .. }

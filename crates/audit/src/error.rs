@@ -40,3 +40,22 @@ pub enum RecordError {
     )]
     Damaged { path: PathBuf },
 }
+
+// === impl RecordError ===
+
+impl RecordError {
+    /// What helps.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Open { .. } | Self::Write { .. } => fumehood_model::remedy::of(self)
+                .unwrap_or("look at the folder `records` of the state folder: its rights, and its disk"),
+            Self::Exists { .. } | Self::Live { .. } => "wait until that task is over",
+            Self::Unknown { .. } | Self::Broken { .. } | Self::Replaced { .. } | Self::Damaged { .. } => {
+                "`fumehood audit verify` says what is wrong with the record"
+            }
+            Self::Poisoned { .. } => fumehood_model::remedy::NO_SPACE,
+            Self::Full { .. } => "begin another sandbox: this one has a record of the largest size",
+        }
+    }
+}

@@ -114,8 +114,8 @@ impl TaskLog {
         self.head
     }
 
-    /// Writes one event. On an error nothing of it stands in the record, and nothing more can be
-    /// added: the act must not happen.
+    /// Writes one event. On an error nothing of it stands in the record, and the act must not happen. Whether more can
+    /// be added later is told by [`TaskLog::can_go_on`].
     pub fn append(&mut self, at_ms: u64, event: &Event) -> Result<(), RecordError> {
         self.append_all(at_ms, std::slice::from_ref(event))
     }
@@ -139,6 +139,17 @@ impl TaskLog {
             return Err(RecordError::Full { task: self.task.clone(), limit_bytes: most });
         }
         self.land(head)
+    }
+
+    /// Writes into the index how far this record has come, so that a cut shows even if it is never closed.
+    pub fn reach(&mut self, at_ms: u64) -> Result<(), RecordError> {
+        let entry = Entry::Reached { lines: self.head.lines, head: self.head.hash };
+        self.index.append(at_ms, &self.task, &entry).map(drop)
+    }
+
+    /// Whether it is as it was before the last write failed: with room on the disk it goes on.
+    pub fn can_go_on(&self) -> bool {
+        !self.poisoned
     }
 
     /// Makes everything so far last through a power cut, the file's name included.
@@ -190,7 +201,7 @@ impl TaskLog {
         }
         if let Err(source) = self.file.write_all(&self.buffer) {
             // Back to the last whole line. If that fails too, the torn line shows, and is sealed.
-            let _ = self.file.set_len(self.length);
+            self.poisoned = self.file.set_len(self.length).is_err();
             return Err(failed(source));
         }
         self.head = head;

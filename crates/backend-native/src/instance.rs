@@ -6,7 +6,7 @@ use crate::cgroup::Cgroup;
 use crate::control::Control;
 use crate::halt::Stopped;
 use crate::identity::Identity;
-use crate::{orphans, syscalls, usage};
+use crate::{freeze, orphans, syscalls, usage};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, FreezeError, GuestStdio, Instance, Live, Meters};
 use fumehood_model::exec::ExecRequest;
@@ -266,11 +266,12 @@ impl Live for NativeInstance {
     }
 
     fn freeze(&mut self) -> Result<(), FreezeError> {
-        match self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes()) {
-            Some(cgroup) => cgroup.freeze(true).map_err(|error| not_frozen(&error))?,
+        let cgroup = self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes());
+        match cgroup {
+            Some(_) => freeze::set(cgroup, true)?,
             None => {
                 let stopped = Stopped::all(self.parts.spawned.pid);
-                self.stopped = Some(stopped.map_err(|error| not_frozen(&error))?);
+                self.stopped = Some(stopped.map_err(|error| freeze::failed(&error))?);
             }
         }
         self.frozen = true;
@@ -280,8 +281,8 @@ impl Live for NativeInstance {
     fn thaw(&mut self) -> Result<(), FreezeError> {
         if let Some(mut stopped) = self.stopped.take() {
             stopped.go_on(self.parts.spawned.pid);
-        } else if let Some(cgroup) = self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes()) {
-            cgroup.freeze(false).map_err(|error| not_frozen(&error))?;
+        } else if let cgroup @ Some(_) = self.parts.cgroup.as_ref().filter(|cgroup| cgroup.freezes()) {
+            freeze::set(cgroup, false)?;
         }
         self.frozen = false;
         Ok(())
@@ -313,18 +314,6 @@ impl Live for NativeInstance {
     fn owner(&self) -> (u32, u32) {
         self.parts.identity.kernel
     }
-}
-
-fn not_frozen(error: &io::Error) -> FreezeError {
-    let (why, remedy) = if error.kind() == io::ErrorKind::TimedOut {
-        (
-            "a process did not stop within five seconds, so all go on".to_owned(),
-            "try again: it was in a call that the kernel does not interrupt",
-        )
-    } else {
-        (error.to_string(), "`fumehood doctor` looks at what this host can hold")
-    };
-    FreezeError { why, remedy: remedy.to_owned(), unsupported: false }
 }
 
 impl Drop for NativeInstance {

@@ -17,6 +17,7 @@ pub mod cgroup;
 pub mod control;
 pub mod enforcement;
 pub mod etc;
+pub mod freeze;
 pub mod gateway;
 mod halt;
 pub mod identity;
@@ -55,6 +56,8 @@ pub struct Native {
     gateway: RefCell<Option<gateway::Foreseen>>,
     /// For the next plan to take.
     namespaces: RefCell<Option<Beside>>,
+    /// Likewise: what is part of any root.
+    frame: RefCell<Option<Beside>>,
     pooled: bool,
     /// Where the folders of sandboxes without a root are, once one was planned.
     scratch: RefCell<Option<PathBuf>>,
@@ -92,17 +95,22 @@ impl Native {
             host_cpus: fumehood_sys::host::processors(),
             gateway: RefCell::new(None),
             namespaces: RefCell::new(None),
+            frame: RefCell::new(None),
             pooled: false,
             scratch: RefCell::new(None),
         }
     }
 
     /// As [`Native::find`], and starts at once on what any launch takes longest for: with root, whose
-    /// sandboxes need not own them, the network, ipc and uts namespaces. Nothing of it is seen by the host.
-    pub fn warm() -> Self {
+    /// sandboxes need not own them, the network, ipc and uts namespaces, and what is part of any root on the host's
+    /// own `system`. Nothing of it is seen by the host.
+    pub fn warm(system: plan::System) -> Self {
         // Where it can not be made here, the launch makes it, or says why it can not.
-        let made = (fumehood_sys::host::euid() == 0).then(|| launch::begin_namespaces().ok()).flatten();
-        Self { namespaces: RefCell::new(made), ..Self::find() }
+        let root = fumehood_sys::host::euid() == 0;
+        let namespaces = root.then(|| launch::begin_namespaces().ok()).flatten();
+        let framed = root && system == plan::System::Present;
+        let frame = framed.then(|| launch::begin_frame().ok()).flatten();
+        Self { namespaces: RefCell::new(namespaces), frame: RefCell::new(frame), ..Self::find() }
     }
 
     /// The process level, as [`Native::find`].

@@ -1,7 +1,7 @@
 //! The gate as a role: from its sockets to its end.
 
 use crate::accept::{MOST_CONNECTIONS, MOST_NAME_CONNECTIONS, accept, accept_dialled};
-use crate::dial::{Dialler, SystemLookup, SystemWorld};
+use crate::dial::{Dialler, NoWorld, SystemLookup, SystemWorld, World};
 use crate::dns::{serve_tcp, serve_udp};
 use crate::entrance::Entrance;
 use crate::gate::Gate;
@@ -11,6 +11,7 @@ use crate::readers::Readers;
 use crate::record::{Recorder, Renewed, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
+use crate::tape::Mode;
 use crate::tls::{Ca, Servers};
 use fumehood_model::egress::{Egress, Table};
 use fumehood_vault::vault::Vault;
@@ -38,6 +39,7 @@ pub struct Config {
     /// The host's own settings for names.
     pub resolv_conf: PathBuf,
     pub hosts: PathBuf,
+    pub tape: Mode,
 }
 
 /// The gate could not begin.
@@ -63,6 +65,7 @@ impl Config {
             servers,
             resolv_conf: "/etc/resolv.conf".into(),
             hosts: "/etc/hosts".into(),
+            tape: Mode::Off,
         }
     }
 }
@@ -72,17 +75,23 @@ impl Config {
 ///
 /// Preconditions: the caller has one thread and no other runtime.
 pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
-    let Config { egress, ca, vault, servers, resolv_conf, hosts } = config;
-    let readers = Readers::new(servers, ca, vault);
+    let Config { egress, ca, vault, servers, resolv_conf, hosts, tape } = config;
+    let table = Table::new(egress).opening_all(tape.sees_all());
+    let world: Box<dyn World> = if tape.plays() {
+        Box::new(NoWorld)
+    } else {
+        Box::new(SystemWorld::new(SystemLookup::new(resolv_conf, hosts)))
+    };
+    let readers = Readers::new(servers, ca, vault, tape);
     let secrets = readers.secrets();
     let renew = move |renewed| secrets.take_renewed(renewed);
-    run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), (readers, renew))
+    run_with(table, world, (sockets, record), (readers, renew))
 }
 
 /// The same, with others who read what the gate only passes on.
 pub(crate) fn run_with<P: Protocols<Gate<SocketRecorder>>>(
-    egress: Egress,
-    lookup: SystemLookup,
+    table: Table,
+    world: Box<dyn World>,
     (sockets, record): (Sockets, OwnedFd),
     (protocols, renew): (P, impl Fn(Renewed) + 'static),
 ) -> Result<(), RunError> {
@@ -93,8 +102,8 @@ pub(crate) fn run_with<P: Protocols<Gate<SocketRecorder>>>(
         let stop = Stop::new();
         let recorder = SocketRecorder::new(record, stop.clone(), renew).map_err(RunError::Sockets)?;
         spawn_local(recorder.clone().carry());
-        let dialler = Dialler::new(Box::new(SystemWorld::new(lookup)));
-        let gate = Gate::new(Table::new(egress), recorder, dialler, stop.clone());
+        let dialler = Dialler::new(world);
+        let gate = Gate::new(table, recorder, dialler, stop.clone());
         serve(&gate, sockets, protocols).map_err(RunError::Sockets)?;
         match stop.stopped().await {
             StopCause::Asked => {

@@ -5,6 +5,7 @@ use crate::operator::Operator;
 use crate::refusal::Refusal;
 use fumehood_backend::Backend;
 use fumehood_backend_native::Native;
+use fumehood_backend_native::plan::System;
 #[cfg(feature = "wasm")]
 use fumehood_backend_wasm::{Source, Wasm};
 use fumehood_model::envelope::Envelope;
@@ -80,7 +81,8 @@ pub(crate) struct Early(Option<Native>);
 impl Early {
     /// Begins, unless another level than the container is named among `words`.
     pub(crate) fn start(words: &[OsString]) -> Self {
-        Self((!names_another(words)).then(Native::warm))
+        let system = if names_image(words) { System::Absent } else { System::Present };
+        Self((!names_another(words)).then(|| Native::warm(system)))
     }
 
     /// Goes on with what this envelope will need.
@@ -117,10 +119,12 @@ impl Early {
 }
 
 /// The backend of a level for a sandbox that lives on between commands.
-pub(crate) fn living(level: Level) -> Result<Box<dyn Backend>, Refusal> {
+pub(crate) fn living(level: Level, accept_tcg: bool) -> Result<Box<dyn Backend>, Refusal> {
     match level {
-        Level::Container | Level::Process => of(level),
-        Level::Wasm | Level::Gvisor | Level::Microvm => Err(Refusal::new(
+        Level::Container | Level::Process | Level::Gvisor | Level::Microvm => {
+            Early(None).backend(level, &RunArguments { accept_tcg, ..RunArguments::default() })
+        }
+        Level::Wasm => Err(Refusal::new(
             "choose a level",
             format!("a living sandbox can not have the level `{level}` in this version"),
             "name `container`, or use `fumehood run` for one command",
@@ -146,6 +150,12 @@ pub(crate) fn caution(level: Level) -> Option<&'static str> {
     (level == Level::Microvm).then_some(
         "microvm: the processor is emulated by software (TCG), which QEMU does not call a security boundary",
     )
+}
+
+/// As [`names_another`]: whether another system than the host's is named.
+fn names_image(words: &[OsString]) -> bool {
+    let mut flags = words.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    flags.any(|word| word == "--image" || word.starts_with("--image="))
 }
 
 /// A guess from unread words: a wrong one costs a moment, and nothing else.

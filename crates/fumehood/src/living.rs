@@ -14,6 +14,7 @@ use fumehood_model::level::{Blast, Level, Question, Stake, Trust};
 use fumehood_runtime::environment;
 use fumehood_runtime::keep::LiveRequest;
 use fumehood_runtime::run::{OutputMode, RunRequest};
+use fumehood_runtime::tape::Tape;
 use fumehood_runtime::toolchains::{Host, Toolchains};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -57,9 +58,17 @@ pub(crate) fn prepare(mut spec: Spec) -> Result<Prepared, Refusal> {
     let question = Question { asked: words.level, floor: backends::floor()?, trust, blast, stake };
     let choice = backends::settle(&question)?;
     paths::check(&envelope, &defaults)?;
-    let backend = backends::living(choice.level)?;
+    let backend = backends::living(choice.level, spec.accept_tcg)?;
     let (exec, home_at, toolchains) = base(&envelope, standing.as_ref(), &places);
-    let run = RunRequest { envelope, choice, exec, output: OutputMode::Stream, toolchains, home_at };
+    let run = RunRequest {
+        envelope,
+        choice,
+        exec,
+        output: OutputMode::Stream,
+        toolchains,
+        home_at,
+        tape: Tape::None,
+    };
     Ok(Prepared { request: LiveRequest { run, spec, free_ports }, backend, _standing: standing })
 }
 

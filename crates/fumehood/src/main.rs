@@ -32,6 +32,7 @@ mod scope;
 mod screen;
 mod spec;
 mod tasks;
+mod template;
 mod usage;
 mod watch;
 

@@ -7,6 +7,7 @@
 //! **Invariant:** an image of the store is whole: its documents, layers and root were verified and synced before it had a
 //! name.
 
+pub mod build;
 mod decode;
 mod digest;
 mod fault;

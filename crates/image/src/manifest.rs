@@ -142,6 +142,14 @@ struct WrittenDescriptor<'a> {
     size: u64,
 }
 
+// === impl WrittenDescriptor ===
+
+impl<'a> WrittenDescriptor<'a> {
+    fn of(descriptor: &'a Descriptor) -> Self {
+        Self { media_type: &descriptor.media_type, digest: descriptor.digest.as_str(), size: descriptor.size }
+    }
+}
+
 // === impl Document ===
 
 impl Document {
@@ -241,16 +249,23 @@ impl Manifest {
 
     /// The text of a manifest for layers that came without one.
     pub(crate) fn write(config: (&Digest, u64), layers: &[(Digest, u64)]) -> Vec<u8> {
-        let layer = |(digest, size): &'_ (Digest, u64)| (digest.as_str().to_owned(), *size);
-        let layers: Vec<(String, u64)> = layers.iter().map(layer).collect();
+        let described = |media_type: &str, digest: &Digest, size: u64| Descriptor {
+            media_type: media_type.to_owned(),
+            digest: digest.clone(),
+            size,
+            annotations: BTreeMap::new(),
+        };
+        let layers = layers.iter().map(|(digest, size)| described(OCI_LAYER, digest, *size)).collect();
+        Self { config: described(OCI_CONFIG, config.0, config.1), layers }.text()
+    }
+
+    /// Its text.
+    pub(crate) fn text(&self) -> Vec<u8> {
         let written = Written {
             schema_version: 2,
             media_type: OCI_MANIFEST,
-            config: WrittenDescriptor { media_type: OCI_CONFIG, digest: config.0.as_str(), size: config.1 },
-            layers: layers
-                .iter()
-                .map(|(digest, size)| WrittenDescriptor { media_type: OCI_LAYER, digest, size: *size })
-                .collect(),
+            config: WrittenDescriptor::of(&self.config),
+            layers: self.layers.iter().map(WrittenDescriptor::of).collect(),
         };
         serde_json::to_vec(&written).unwrap_or_default()
     }

@@ -7,5 +7,6 @@
 //! It must not know how a sandbox is made, nor who may ask.
 
 pub mod client;
+pub mod fault;
 pub mod frame;
 pub mod wire;

@@ -100,6 +100,9 @@ pub enum Ask {
     /// Keep the files as they are now, under the keeper's state folder; frozen meanwhile.
     Snapshot {
         name: String,
+        /// With memory and processes, or files alone; what the level keeps, if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory: Option<bool>,
     },
     /// Bring what it changed in its copy of the workspace to the workspace itself, while everything stands still. `allow`
     /// and `force` are paths beneath the workspace, or folders of them, as text that reads back.
@@ -184,6 +187,9 @@ pub struct Spec {
     /// It waits in a pool until it is claimed.
     #[serde(default)]
     pub pooled: bool,
+    /// A processor that software emulates is taken, which is no boundary that anybody vouches for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_tcg: bool,
     /// It is a child of the sandbox whose envelope that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked: Option<Forked>,
@@ -353,6 +359,9 @@ pub struct Status {
     pub expires_ms: Option<u64>,
     pub last_active_ms: u64,
     pub running: u32,
+    /// It waits in a pool, and is nobody's yet.
+    #[serde(default)]
+    pub pooled: bool,
     pub cpu_ms: u64,
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,

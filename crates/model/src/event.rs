@@ -40,6 +40,12 @@ pub enum Event {
     /// A layer was thrown away by its owner.
     #[serde(rename = "layer.discarded")]
     LayerDiscarded {},
+    /// The run that is about to be launched is another one of what is on a tape: nothing of it leaves.
+    #[serde(rename = "replay.started")]
+    ReplayStarted { of: String, tape_sha256: String },
+    /// What it takes to run this again was kept.
+    #[serde(rename = "tape.kept")]
+    TapeKept { sha256: String },
     /// The command ended.
     #[serde(rename = "exec.ended")]
     ExecEnded {
@@ -78,6 +84,20 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
     },
+    /// A caller is about to be connected to a port inside. What repeats it within a moment is counted, not written
+    /// again.
+    #[serde(rename = "port.asked")]
+    PortAsked {
+        port: u16,
+        /// How often, since the line before about the same. At least 1.
+        count: u64,
+    },
+    /// A caller is about to send a signal to a command of a living sandbox.
+    #[serde(rename = "exec.signalled")]
+    ExecSignalled { exec: u32, signal: u8 },
+    /// What the latest line named `of` said was about to be done was not done, or not all of it.
+    #[serde(rename = "act.failed")]
+    ActFailed { of: String, why: String },
     /// The files of a living sandbox are about to be kept under this name.
     #[serde(rename = "sandbox.snapshot")]
     Snapshot { name: String },
@@ -250,6 +270,8 @@ impl Event {
             Self::FileApplied { .. } => "file.applied",
             Self::FileRefused { .. } => "file.refused",
             Self::LayerDiscarded {} => "layer.discarded",
+            Self::ReplayStarted { .. } => "replay.started",
+            Self::TapeKept { .. } => "tape.kept",
             Self::ExecEnded { .. } => "exec.ended",
             Self::Living(_) => "sandbox.living",
             Self::Claimed { .. } => "sandbox.claimed",
@@ -258,6 +280,9 @@ impl Event {
             Self::Halted {} => "sandbox.halted",
             Self::Released {} => "sandbox.released",
             Self::FileAsked { .. } => "file.asked",
+            Self::PortAsked { .. } => "port.asked",
+            Self::ExecSignalled { .. } => "exec.signalled",
+            Self::ActFailed { .. } => "act.failed",
             Self::Snapshot { .. } => "sandbox.snapshot",
             Self::Expires { .. } => "sandbox.expires",
             Self::Stopped { .. } => "sandbox.stopped",
@@ -285,6 +310,8 @@ impl Event {
             | Self::FileApplied { .. }
             | Self::FileRefused { .. }
             | Self::LayerDiscarded {}
+            | Self::ReplayStarted { .. }
+            | Self::TapeKept { .. }
             | Self::ExecEnded { .. }
             | Self::Living(_)
             | Self::Claimed { .. }
@@ -293,6 +320,9 @@ impl Event {
             | Self::Halted {}
             | Self::Released {}
             | Self::FileAsked { .. }
+            | Self::PortAsked { .. }
+            | Self::ExecSignalled { .. }
+            | Self::ActFailed { .. }
             | Self::Snapshot { .. }
             | Self::Expires { .. }
             | Self::Stopped { .. }

@@ -1,7 +1,7 @@
 //! Calls of the kernel that a sandbox has no use for.
 
 use crate::call::{self, Answer, plain, sys};
-use crate::{attempt, say};
+use crate::{attempt, numbers, say};
 use std::ffi::CString;
 
 const USER: i64 = 0x1000_0000;
@@ -282,9 +282,18 @@ fn identity() {
         [102, 107, 104, 108].iter().map(|call| plain(*call, &[]).unwrap_or(-1).to_string()).collect();
     say(&format!("identity {}", ids.join(" ")));
     for line in std::fs::read_to_string("/proc/self/status").unwrap_or_default().lines() {
-        if line.starts_with("Cap") || line.starts_with("NoNewPrivs") || line.starts_with("Seccomp:") {
+        if line.starts_with("Cap") || line.starts_with("Seccomp:") {
             say(&format!("status {line}"));
         }
+    }
+    // What the kernel says where its files do not: PR_GET_NO_NEW_PRIVS, PR_CAP_AMBIENT of each capability.
+    say(&format!("status NoNewPrivs:\t{}", plain(157, &[39, 0, 0, 0, 0]).unwrap_or(0)));
+    let ambient: Result<i64, i32> = (0..41).try_fold(0, |held, capability| {
+        Ok(held | plain(157, &[47, 1, capability, 0, 0])? << capability)
+    });
+    match ambient {
+        Ok(held) => say(&format!("status CapAmb:\t{held:016x}")),
+        Err(error) => say(&format!("ambient {}", numbers::name(error))),
     }
     attempt("setuid-root", || plain(117, &[0, 0, 0]));
     attempt("setgid-root", || plain(119, &[0, 0, 0]));

@@ -35,6 +35,8 @@ pub(crate) fn done(verb: &str, words: &[&str]) -> bool {
         ("remount", [folder]) => remount(folder),
         ("links", [folder, target]) => links(folder, target),
         ("swap", [folder, target]) => swap(folder, target),
+        ("odd-files", [folder]) => odd_files(folder),
+        ("unpack", [archive, folder]) => unpack(archive, folder),
         ("modes", [folder]) => modes(folder),
         ("leave", [mark, places @ ..]) => leave(mark, places),
         ("find", [mark, places @ ..]) => find(mark, places),
@@ -250,6 +252,59 @@ fn remount(folder: &str) {
     });
     attempt("uncover", || sys(166, [(&at).into(), 2.into()]));
     attempt("write-after", || std::fs::write(format!("{folder}/given"), "spoilt").map(|()| 0).map_err(code));
+}
+
+/// A file that says more than any disk holds, folders in folders, and a link to itself.
+fn odd_files(folder: &str) {
+    for bytes in [1_u64 << 40, 1 << 33] {
+        attempt(&format!("sparse-{bytes}"), || {
+            let file = std::fs::File::create(format!("{folder}/sparse-{bytes}")).map_err(code)?;
+            file.set_len(bytes).map(|()| 0).map_err(code)
+        });
+    }
+    let mut path = folder.to_owned();
+    for _ in 0..400 {
+        path.push_str("/d");
+        if std::fs::create_dir(&path).is_err() {
+            break;
+        }
+    }
+    let _ = symlink("loop", format!("{folder}/loop"));
+    let _ = symlink(".", format!("{folder}/here"));
+}
+
+/// Takes every entry of an archive at its word.
+fn unpack(archive: &str, folder: &str) {
+    let bytes = std::fs::read(archive).unwrap_or_default();
+    let text = |field: &[u8]| {
+        let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+        String::from_utf8_lossy(&field[..end]).into_owned()
+    };
+    let (mut at, mut long_name, mut long_link) = (0, None, None);
+    while let Some(header) = bytes.get(at..at + 512).filter(|header| header[0] != 0) {
+        let size = usize::from_str_radix(text(&header[124..136]).trim(), 8).unwrap_or(0);
+        let content = bytes.get(at + 512..at + 512 + size).unwrap_or_default();
+        at += 512 + size.next_multiple_of(512);
+        match header[156] {
+            b'L' => long_name = Some(text(content)),
+            b'K' => long_link = Some(text(content)),
+            kind => {
+                let name = long_name.take().unwrap_or_else(|| text(&header[..100]));
+                let link = long_link.take().unwrap_or_else(|| text(&header[157..257]));
+                place(kind, &Path::new(folder).join(name), &link, content);
+            }
+        }
+    }
+}
+
+fn place(kind: u8, path: &Path, link: &str, content: &[u8]) {
+    let _ = path.parent().map(std::fs::create_dir_all);
+    let _ = match kind {
+        b'1' => std::fs::hard_link(link, path),
+        b'2' => symlink(link, path),
+        b'5' => std::fs::create_dir_all(path),
+        _ => std::fs::write(path, content),
+    };
 }
 
 /// Links of every kind to a file of the host, where files are collected from.

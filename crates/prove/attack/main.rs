@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         ["with", file, "--", command @ ..] => keep::with_stray(file, command),
         ["key", name, value, "--", command @ ..] => keep::with_key(name, value, command),
         ["closed", "--", command @ ..] => keep::closed(command),
+        ["unable", "--", command @ ..] => keep::unable(command),
         _ => {
             say("there is no such mode");
             ExitCode::FAILURE

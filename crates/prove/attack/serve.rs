@@ -89,6 +89,15 @@ fn streams(mut stream: TcpStream, log: &Log) {
     let shown: String =
         got.iter().map(|byte| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' }).collect();
     note(log, &format!("bytes {place} {shown}"));
+    // `/to/HOST` leads there.
+    if let Some(rest) = shown.strip_prefix("GET /to/") {
+        let host = rest.split(' ').next().unwrap_or_default();
+        let answer =
+            format!("HTTP/1.1 302 Found\r\nLocation: http://{host}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        let _ = stream.write_all(answer.as_bytes());
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        return;
+    }
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n");
     let _ = stream.shutdown(std::net::Shutdown::Write);
 }

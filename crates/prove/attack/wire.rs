@@ -27,6 +27,7 @@ pub(crate) fn done(verb: &str, words: &[&str]) -> bool {
         ("dns", [server, over, kind, name]) => dns(server, over, kind, name),
         ("hello", [host, port, server_name]) => tcp(host, port, &hello(server_name)),
         ("proxy", [sent]) => proxy(&unescaped(sent)),
+        ("follow", [url]) => follow(url),
         _ => return false,
     }
     true
@@ -69,6 +70,28 @@ fn exchange(name: &str, place: SocketAddr, sent: &[u8]) {
             say(&format!("answer {}", printable(&got)));
         }
         Err(error) => say(&format!("try {name} {}", numbers::name(error.raw_os_error().unwrap_or(110)))),
+    }
+}
+
+/// Goes wherever it is sent.
+fn follow(url: &str) {
+    let mut url = url.to_owned();
+    for _ in 0..5 {
+        let rest = url.trim_start_matches("http://");
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let Some(address) = address(host) else { return say(&format!("try {url} no-address")) };
+        let sent = format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut got = String::new();
+        let answered = TcpStream::connect_timeout(&(address, 80).into(), PATIENCE).and_then(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(sent.as_bytes())?;
+            stream.read_to_string(&mut got)
+        });
+        say(&format!("try {url} {}", if answered.is_ok() { "done" } else { "silence" }));
+        match got.lines().find_map(|line| line.strip_prefix("Location: ")) {
+            Some(next) => next.trim().clone_into(&mut url),
+            None => return,
+        }
     }
 }
 

@@ -4,13 +4,15 @@ use crate::canary::canary;
 use crate::folder::Folder;
 use crate::probe::{How, Side};
 use crate::range::Range;
+use crate::run::Options;
 use crate::scene::Scene;
 use crate::told::Told;
 use base64::Engine as _;
 use fumehood_model::level::Level;
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,10 +22,14 @@ use std::time::{Duration, Instant};
 
 /// Longer than any probe should need. Past it a side can not be told.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// The same where a machine may have to boot first, which others wait for.
+const MACHINE_DEADLINE: Duration = Duration::from_secs(400);
 /// What is kept of one stream.
 const MOST_BYTES: u64 = 64 << 20;
 /// Variables of ours that say where the caller's own services are.
 const PASSED: &[&str] = &["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "FUMEHOOD_SCOPE", "TMPDIR", "LANG"];
+/// Of a machine, where the level is one.
+const MACHINE_MEMORY: &str = "256MiB";
 /// The variable that holds a secret of the caller's.
 pub(crate) const VARIABLE: &str = "AWS_SECRET_ACCESS_KEY";
 /// What a shell of the caller would search.
@@ -36,8 +42,6 @@ pub enum ProveError {
     Scratch { source: io::Error },
     #[error("the level `{level}` does not start here: {why}")]
     Level { level: Level, why: String, remedy: String },
-    #[error("there is no attacker for the level `{level}`: it runs modules, and the attacker is a program")]
-    NoAttacker { level: Level },
     #[error("{step}: {source}")]
     Io { step: &'static str, source: io::Error },
 }
@@ -52,6 +56,12 @@ pub(crate) struct Bench {
     pub(crate) binary: PathBuf,
     pub(crate) level: Level,
     pub(crate) root: bool,
+    /// Where the attack goes that is judged.
+    pub(crate) attacked: Side,
+    image: Option<String>,
+    accept_tcg: bool,
+    /// The caller's own state folder.
+    kept: PathBuf,
     count: AtomicU32,
     range: OnceLock<Result<Range, String>>,
 }
@@ -68,8 +78,10 @@ pub(crate) struct Job {
     /// The namespaces of the control.
     pub(crate) how: How,
     pub(crate) env: Vec<(String, String)>,
-    /// Words in place of the attacker's, behind the wall.
+    /// Words in place of the attacker's, after its name, behind the wall.
     pub(crate) words: Option<Vec<String>>,
+    /// Another command of the binary's, with its words, in place of `run`.
+    pub(crate) instead: Option<Vec<String>>,
 }
 
 /// What came out.
@@ -86,7 +98,8 @@ pub(crate) struct Came {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) child: Child,
-    pub(crate) nonce: String,
+    nonce: String,
+    limit: Duration,
 }
 
 // === impl ProveError ===
@@ -104,7 +117,6 @@ impl ProveError {
                 "set `TMPDIR` to a folder of yours on a local file system that allows to execute".to_owned()
             }
             Self::Level { remedy, .. } => remedy.clone(),
-            Self::NoAttacker { .. } => "`--level container` tests another one".to_owned(),
             Self::Io { .. } => "`fumehood doctor` looks at what this host can hold".to_owned(),
         }
     }
@@ -141,7 +153,8 @@ impl Job {
 
 impl Bench {
     /// Makes the folder and both scenes.
-    pub(crate) fn make(binary: PathBuf, level: Level) -> Result<Self, ProveError> {
+    pub(crate) fn make(options: &Options) -> Result<Self, ProveError> {
+        let level = options.level;
         let folder = Folder::make()?;
         let scene = |name: &str, side: Side| {
             Scene::set(folder.path().join(name), side, &folder.attack(), folder.group())
@@ -149,16 +162,39 @@ impl Bench {
         };
         let (walled, open) = (scene("walled", Side::Walled)?, scene("open", Side::Open)?);
         let root = fumehood_sys::host::euid() == 0;
-        Ok(Self {
+        let bench = Self {
             walled,
             open,
             folder,
-            binary,
+            binary: options.binary.clone(),
             level,
             root,
+            attacked: if options.open { Side::Open } else { Side::Walled },
+            image: options.image.clone(),
+            accept_tcg: options.accept_tcg,
+            kept: options.state.clone(),
             count: AtomicU32::new(0),
             range: OnceLock::new(),
-        })
+        };
+        bench.furnish(bench.folder.state()).map_err(ProveError::scratch)?;
+        Ok(bench)
+    }
+
+    /// Makes a state folder, and leads from it to what takes minutes to make and is named by its content: images and
+    /// machines of the caller's own.
+    fn furnish(&self, state: &Path) -> io::Result<()> {
+        let kept: &[&str] = match (self.level, &self.image) {
+            (Level::Microvm, _) => &["images", "disks", "templates", "kernels"],
+            (_, Some(_)) => &["images"],
+            _ => &[],
+        };
+        let private = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+        private(state)?;
+        for name in kept {
+            private(&self.kept.join(name))?;
+            std::os::unix::fs::symlink(self.kept.join(name), state.join(name))?;
+        }
+        Ok(())
     }
 
     pub(crate) const fn scene(&self, side: Side) -> &Scene {
@@ -180,6 +216,7 @@ impl Bench {
     pub(crate) fn fresh_state(&self) -> io::Result<PathBuf> {
         let path = self.fresh("state")?;
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        self.furnish(&path)?;
         Ok(path)
     }
 
@@ -207,7 +244,13 @@ impl Bench {
         let nonce = canary()?;
         let mut command = self.command(side, job, &nonce)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(Running { child: command.spawn()?, nonce })
+        Ok(self.running(command.spawn()?, nonce))
+    }
+
+    /// One that was started otherwise.
+    pub(crate) fn running(&self, child: Child, nonce: String) -> Running {
+        let limit = if self.level == Level::Microvm { MACHINE_DEADLINE } else { DEADLINE };
+        Running { child, nonce, limit }
     }
 
     /// The command of a job.
@@ -240,19 +283,48 @@ impl Bench {
     }
 
     fn walled_words(&self, job: &Job, nonce: &str) -> Vec<String> {
-        let mut argv = vec![self.binary.display().to_string(), "run".to_owned(), "--json".to_owned()];
+        let mut argv = vec![self.binary.display().to_string()];
+        if let Some(words) = &job.instead {
+            argv.extend(words.iter().cloned());
+            return argv;
+        }
+        argv.extend(["run".to_owned(), "--json".to_owned()]);
         argv.extend(["--level".to_owned(), self.level.to_string()]);
-        argv.extend(["--in".to_owned(), self.folder.attack().display().to_string()]);
-        argv.extend(job.flags.iter().cloned());
-        argv.push("--".to_owned());
+        let program = if self.level == Level::Wasm {
+            self.folder.module().display().to_string()
+        } else {
+            argv.extend(["--in".to_owned(), self.folder.attack().display().to_string()]);
+            "./attack".to_owned()
+        };
+        argv.extend(self.flags(&job.flags));
+        argv.extend(["--".to_owned(), program]);
         match &job.words {
             Some(words) => argv.extend(words.iter().cloned()),
             None => {
-                argv.extend(["./attack".to_owned(), "do".to_owned(), nonce.to_owned()]);
+                argv.extend(["do".to_owned(), nonce.to_owned()]);
                 argv.extend(joined(job.steps.iter().cloned()));
             }
         }
         argv
+    }
+
+    /// The flags of a job, and those that this level and this self-test want.
+    fn flags(&self, asked: &[String]) -> Vec<String> {
+        let mut flags = asked.to_vec();
+        if let Some(image) = &self.image {
+            flags.extend(["--image".to_owned(), image.clone()]);
+        }
+        if self.accept_tcg {
+            flags.push("--accept-tcg".to_owned());
+        }
+        if self.level == Level::Microvm {
+            // Each size of memory is a machine of its own, which boots for seconds: one for all, that no probe fits into.
+            match flags.iter().position(|flag| flag == "--mem").and_then(|place| flags.get_mut(place + 1)) {
+                Some(size) => MACHINE_MEMORY.clone_into(size),
+                None => flags.extend(["--mem".to_owned(), MACHINE_MEMORY.to_owned()]),
+            }
+        }
+        flags
     }
 
     fn open_words(&self, job: &Job, nonce: &str) -> Vec<String> {
@@ -283,20 +355,18 @@ pub(crate) fn joined(steps: impl Iterator<Item = Vec<String>>) -> Vec<String> {
 // === impl Running ===
 
 impl Running {
-    /// A child that was started otherwise.
-    pub(crate) fn of(child: Child, nonce: String) -> Self {
-        Self { child, nonce }
-    }
-
     /// Waits for the end, no longer than the deadline.
     pub(crate) fn finish(mut self) -> io::Result<Came> {
         let stdout = drain(self.child.stdout.take());
         let stderr = drain(self.child.stderr.take());
-        let status = wait(&mut self.child, DEADLINE)?;
+        let status = wait(&mut self.child, self.limit)?;
         let Some(status) = status else {
             self.child.kill()?;
             self.child.wait()?;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {DEADLINE:?}")));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("still running after {:?}", self.limit),
+            ));
         };
         let joined = |thread: std::thread::JoinHandle<Vec<u8>>| thread.join().unwrap_or_default();
         let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));

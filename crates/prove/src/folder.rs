@@ -60,6 +60,11 @@ impl Folder {
         self.path.join("attack")
     }
 
+    /// The same as a module.
+    pub(crate) fn module(&self) -> PathBuf {
+        self.path.join("attack.wasm")
+    }
+
     /// The process group that the guard ends.
     pub(crate) const fn group(&self) -> i32 {
         self.group

@@ -17,6 +17,9 @@ pub struct Row {
     pub verdict: Verdict,
     /// What the same attack did with the wall open; empty where it was not asked.
     pub control: String,
+    /// What the level's own kernel answered by itself, and why that is no way out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<String>,
     pub ms: u64,
 }
 
@@ -54,6 +57,9 @@ pub struct Report {
     pub enforcement: Value,
     /// Whether the slow probes were left out.
     pub quick: bool,
+    /// Whether every wall was opened, so that all must be breached.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
     /// Probes of the catalogue that this level or these flags leave out.
     pub left_out: usize,
     pub took_ms: u64,
@@ -89,10 +95,12 @@ impl Counts {
 // === impl Report ===
 
 impl Report {
-    /// Whether every probe that could be asked was held, and there was one.
+    /// Whether every probe that could be asked was held, and there was one; with the walls open, whether every one of
+    /// them saw it.
     #[must_use]
     pub const fn is_green(&self) -> bool {
-        self.counts.held > 0 && self.counts.held == self.counts.applicable()
+        let wanted = if self.open { self.counts.breached } else { self.counts.held };
+        wanted > 0 && wanted == self.counts.applicable()
     }
 }
 

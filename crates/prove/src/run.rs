@@ -30,6 +30,14 @@ pub struct Options {
     pub quick: bool,
     /// As `fumehood --version` says.
     pub version: &'static str,
+    /// The caller's own state folder: what takes long to make once is taken from there.
+    pub state: PathBuf,
+    /// The image that the sandboxes stand on, as `--image` takes it.
+    pub image: Option<String>,
+    /// Whether a machine may be emulated by software.
+    pub accept_tcg: bool,
+    /// Whether each attack goes where its wall is open, so that each probe must turn red.
+    pub open: bool,
 }
 
 /// How many probes there are.
@@ -43,11 +51,8 @@ pub fn catalogue_size() -> usize {
 /// # Errors
 /// There is no place for canaries, or the level does not start on this host: then nothing was tested.
 pub fn prove(options: &Options) -> Result<Report, ProveError> {
-    if options.level == Level::Wasm {
-        return Err(ProveError::NoAttacker { level: options.level });
-    }
     let started = Instant::now();
-    let bench = Bench::make(options.binary.clone(), options.level)?;
+    let bench = Bench::make(options)?;
     let all = catalogue::all();
     let chosen: Vec<Probe> = all
         .iter()
@@ -58,7 +63,8 @@ pub fn prove(options: &Options) -> Result<Report, ProveError> {
     let first = first(&bench)?;
     let rows = std::thread::scope(|scope| {
         // A network takes longest to make: it is begun beside the rest.
-        if chosen.iter().any(|probe| probe.wall == Wall::Network) {
+        let networked = |probe: &Probe| probe.wall == Wall::Network && probe.levels.contains(&options.level);
+        if chosen.iter().any(networked) {
             scope.spawn(|| bench.range().is_ok());
         }
         let mut rows = together(&bench, &chosen);
@@ -76,6 +82,7 @@ pub fn prove(options: &Options) -> Result<Report, ProveError> {
         policy_sha256: policy(&bench).unwrap_or_default(),
         enforcement: first.report.get("enforcement").cloned().unwrap_or_default(),
         quick: options.quick,
+        open: options.open,
         left_out: all.len().saturating_sub(rows.len()),
         took_ms: millis(started.elapsed()),
         counts: Counts::of(&rows),
@@ -103,16 +110,15 @@ fn first(bench: &Bench) -> Result<Came, ProveError> {
 }
 
 fn not_here(bench: &Bench, probe: &Probe) -> Option<Row> {
-    let why = if probe.levels.contains(&bench.level) {
-        (probe.obstacle)(bench)?
-    } else {
-        format!("the level `{}` has no such thing", bench.level)
-    };
+    let why = catalogue::not_for(probe, bench.level)
+        .or_else(|| catalogue::no_gateway(probe, bench))
+        .or_else(|| (probe.obstacle)(bench))?;
     Some(row(probe, Verdict::NotApplicable(why), String::new(), Duration::ZERO))
 }
 
 fn row(probe: &Probe, verdict: Verdict, control: String, took: Duration) -> Row {
-    Row { id: probe.id, wall: probe.wall, tries: probe.tries, verdict, control, ms: millis(took) }
+    let (id, wall, tries) = (probe.id, probe.wall, probe.tries);
+    Row { id, wall, tries, verdict, control, apart: Vec::new(), ms: millis(took) }
 }
 
 /// What was seen, without the random name of our folder.
@@ -157,15 +163,19 @@ fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
     };
     let (walled, open) = std::thread::scope(|scope| {
         let open = scope.spawn(|| run(Side::Open));
-        let walled = run(Side::Walled);
+        let walled = run(bench.attacked);
         (walled, open.join().unwrap_or_else(|_| Err(io::Error::other("the control's thread ended"))))
     });
     let share = started.elapsed() / u32::try_from(asked.len()).unwrap_or(1);
     for (probe, _, _, find) in asked {
         let finding = |side: Side, came: &io::Result<Came>| match came {
             Ok(came) => {
-                let step = came.told.step(probe.id);
-                let found = find(&step, bench.scene(side));
+                let mut step = came.told.step(probe.id);
+                if side == Side::Walled && bench.attacked == Side::Walled {
+                    step = catalogue::apart(bench.level, probe.id, &step).0;
+                }
+                let scene = bench.scene(if side == Side::Walled { bench.attacked } else { side });
+                let found = find(&step, scene);
                 let cut = found == Finding::Quiet && !came.told.ended;
                 if cut { Finding::Unclear(came.outcome()) } else { found }
             }
@@ -182,9 +192,18 @@ fn together(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
             }
             _ => behind,
         };
-        rows.push(row(probe, judge(&behind, &beside), shown(bench, &beside), share));
+        let apart = walled.as_ref().map(|came| apart(bench, probe, came)).unwrap_or_default();
+        let row = row(probe, judge(&behind, &beside), shown(bench, &beside), share);
+        rows.push(Row { apart, ..row });
     }
     rows
+}
+
+/// What of an attack the level's own kernel answered, and why that does not count.
+fn apart(bench: &Bench, probe: &Probe, came: &Came) -> Vec<String> {
+    let (_, found) = catalogue::apart(bench.level, probe.id, &came.told.step(probe.id));
+    let told = |apart: &&catalogue::Apart| format!("{} ({}): {}", apart.attempt, apart.answer, apart.why);
+    found.iter().map(told).collect()
 }
 
 /// A control that was only answered with other errors than the wall's shows no attack at work.
@@ -232,7 +251,7 @@ fn alone(bench: &Bench, chosen: &[Probe]) -> Vec<Row> {
                     let side = |side: Side| {
                         act(bench, side).unwrap_or_else(|error| Finding::Unclear(error.to_string()))
                     };
-                    let (behind, beside) = (side(Side::Walled), side(Side::Open));
+                    let (behind, beside) = (side(bench.attacked), side(Side::Open));
                     let verdict = judge(&behind, &beside);
                     keep(&rows, row(probe, verdict, shown(bench, &beside), started.elapsed()));
                 }

@@ -25,13 +25,23 @@ pub fn table(report: &Report) -> String {
             continue;
         }
         let counts = Counts::of(rows.iter().copied());
-        let _ = writeln!(page, "\n{:<12}{} of {} held", wall.name(), counts.held, counts.applicable());
+        let (count, word) = if report.open { (counts.breached, "red") } else { (counts.held, "held") };
+        let _ = writeln!(page, "\n{:<12}{count} of {} {word}", wall.name(), counts.applicable());
         for row in rows {
             line(&mut page, row);
         }
     }
     let Counts { held, breached, broken, not_applicable } = report.counts;
     let of = report.counts.applicable();
+    if report.open {
+        let _ = writeln!(
+            page,
+            "\nevery wall was opened: {breached} of {of} probes turned red; {held} stayed green, {broken} broken, \
+             {not_applicable} not applicable; {:.1} s",
+            seconds(report.took_ms),
+        );
+        return page;
+    }
     let _ = writeln!(
         page,
         "\n{held} of {of} held, each with a control that turned red; {breached} breached, {broken} broken, \
@@ -46,6 +56,9 @@ fn line(page: &mut String, row: &Row) {
     let _ = writeln!(page, "  {:<6}{:<15}{}", row.id, row.verdict.word(), row.tries);
     if row.verdict != Verdict::Held {
         let _ = writeln!(page, "        {}", row.verdict.reason());
+    }
+    for apart in &row.apart {
+        let _ = writeln!(page, "        apart from {apart}");
     }
 }
 

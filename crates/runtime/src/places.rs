@@ -93,6 +93,13 @@ impl Places {
         }
     }
 
+    /// A living sandbox begins with a machine that was written down.
+    pub(crate) fn begin_with(&mut self, machine: PathBuf) {
+        if let Some(living) = &mut self.placement.living {
+            living.machine = Some(machine);
+        }
+    }
+
     /// What a living sandbox has on disk, part by part.
     pub(crate) fn parts(&self) -> io::Result<Vec<snapshot::Part>> {
         let mut parts = Vec::new();
@@ -148,6 +155,7 @@ impl Places {
             files: Vec::new(),
             living: Some(LivingPlace {
                 workspace,
+                machine: None,
                 warm: warm.map(|host| (host, PathBuf::from(fumehood_warm::FOLDER))),
             }),
         };

@@ -7,8 +7,9 @@ use crate::config::Config;
 use crate::keys::hex;
 use crate::spawn::Birth;
 use fumehood_keep::wire::Spec;
+use fumehood_model::id::TaskId;
 use sha2::{Digest as _, Sha256};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,6 +118,11 @@ impl Pools {
         self.lines().keys().cloned().collect()
     }
 
+    /// Those that wait.
+    pub(crate) fn ids(&self) -> HashSet<TaskId> {
+        self.lines().values().flat_map(|line| line.waiting.iter().map(|birth| birth.id.clone())).collect()
+    }
+
     /// How many wait in all lines.
     pub(crate) fn waiting(&self) -> usize {
         self.lines().values().map(|line| line.waiting.len()).sum()
@@ -207,6 +213,7 @@ fn made_of(spec: &Spec) -> Spec {
     Spec {
         envelope: spec.envelope.clone(),
         level: spec.level.clone(),
+        accept_tcg: spec.accept_tcg,
         snapshot: spec.snapshot.clone(),
         warm: spec.warm.clone(),
         ..Spec::default()

@@ -3,6 +3,7 @@
 //! ```toml
 //! # serve/templates/NAME.toml
 //! level = "container"             # chosen from the envelope if absent
+//! accept_tcg = true               # for the level `microvm`: its processor may be emulated by software
 //! env = { LANG = "C.UTF-8" }
 //! warm = { prepare = "import json" }   # an interpreter that commands with `warm` go on with
 //! [envelope.resources]            # in the words of fumehood.toml
@@ -28,6 +29,8 @@ pub(crate) struct Templates(BTreeMap<String, Template>);
 #[serde(deny_unknown_fields)]
 struct Template {
     level: Option<String>,
+    #[serde(default)]
+    accept_tcg: bool,
     snapshot: Option<String>,
     warm: Option<Warm>,
     #[serde(default)]
@@ -70,6 +73,7 @@ impl Templates {
         Some(Spec {
             envelope: template.envelope,
             level: template.level,
+            accept_tcg: template.accept_tcg,
             snapshot: template.snapshot,
             warm: template.warm,
             env: template.env.into_iter().collect(),

@@ -2,7 +2,10 @@
 
 mod http;
 mod snapshot;
+mod soak;
 pub(crate) mod warm;
+
+pub(crate) use soak::soak;
 
 use crate::bench::Scratch;
 use crate::measure::Times;
@@ -29,6 +32,7 @@ struct Daemon {
     binary: PathBuf,
     state: PathBuf,
     address: SocketAddr,
+    flags: Vec<String>,
     key: String,
     _folder: Scratch,
 }
@@ -176,6 +180,19 @@ fn first_bytes(client: &mut Client) -> Result<Times> {
     Ok(times)
 }
 
+/// What a daemon says.
+fn log_of(state: &Path) -> PathBuf {
+    state.with_extension("log")
+}
+
+/// An address that nobody has, below the ports that the kernel gives to whoever does not choose: a daemon that starts
+/// again finds it free.
+fn free() -> Result<SocketAddr> {
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000)?;
+    let mut ports = (first..first + 100).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    ports.find(|address| TcpListener::bind(address).is_ok()).ok_or_else(|| "there is no free port".into())
+}
+
 fn create(client: &mut Client) -> Result<String> {
     create_of(client, "{}")
 }
@@ -223,32 +240,41 @@ impl Daemon {
         std::fs::create_dir_all(&state)?;
         std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
         furnish(&state, &folder.0)?;
-        // The port is free at this moment; nobody else takes ports here while figures are taken.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let address = free()?;
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let mut daemon = Self {
-            child: Command::new(binary)
-                .args(["serve", "--listen", &address.to_string()])
-                .args(flags)
-                .env("FUMEHOOD_STATE", &state)
-                .env("HOME", &folder.0)
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?,
+            child: Self::spawn(binary, &state, address, &flags)?,
             binary: binary.to_owned(),
             state,
             address,
+            flags,
             key: String::new(),
             _folder: folder,
         };
-        let until = Instant::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(address).is_err() {
-            if Instant::now() > until {
-                return Err("the daemon does not listen".into());
+        daemon.listens()?;
+        daemon.key = run::output(&mut daemon.command(&["keys", "new", "bench"]))?.trim().to_owned();
+        Ok(daemon)
+    }
+
+    fn spawn(binary: &Path, state: &Path, address: SocketAddr, flags: &[String]) -> Result<Child> {
+        let mut command = Command::new(binary);
+        command.args(["serve", "--listen", &address.to_string()]).args(flags);
+        command.env("FUMEHOOD_STATE", state).env("HOME", state.parent().unwrap_or(state));
+        let log = std::fs::File::options().create(true).append(true).open(log_of(state))?;
+        Ok(command.stdin(Stdio::null()).stderr(log).spawn()?)
+    }
+
+    fn listens(&mut self) -> Done {
+        let until = Instant::now() + Duration::from_secs(30);
+        while std::net::TcpStream::connect(self.address).is_err() {
+            if Instant::now() > until || self.child.try_wait()?.is_some() {
+                let told = std::fs::read_to_string(log_of(&self.state)).unwrap_or_default();
+                let last: Vec<&str> = told.lines().rev().take(5).collect();
+                return Err(format!("the daemon does not listen: {last:?}").into());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        daemon.key = run::output(&mut daemon.command(&["keys", "new", "bench"]))?.trim().to_owned();
-        Ok(daemon)
+        Ok(())
     }
 
     fn command(&self, words: &[&str]) -> Command {

@@ -106,7 +106,7 @@ impl Ready {
 /// There is no runtime, or nobody to read the outcome.
 pub fn run(ready: Ready, record: OwnedFd, out: OwnedFd) -> Result<(), RunError> {
     let Ready { config, job } = ready;
-    let Config { egress, ca: _, vault, servers, resolv_conf, hosts } = config;
+    let Config { egress, ca: _, vault, servers, resolv_conf, hosts, tape: _ } = config;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {

@@ -50,6 +50,9 @@ struct Args {
     /// Stand on an image of the store, or on an unpacked root folder, in place of the host's system folders
     #[arg(long, value_name = "NAME|DIR", help_heading = "Files")]
     image: Option<OsString>,
+    /// Stand on a template that was built (`fumehood template build NAME`), in place of the host's system folders
+    #[arg(long, value_name = "NAME", conflicts_with = "image", help_heading = "Files")]
+    template: Option<String>,
     /// Pull the image first, where it is not in the store
     #[arg(long, requires = "image", help_heading = "Files")]
     pull: bool,
@@ -82,9 +85,12 @@ struct Args {
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
     disk: Option<String>,
 
-    /// Level: `container` or `process`. Left out, it follows from --trust and --blast
+    /// Level: `process`, `container`, `gvisor` or `microvm`. Left out, it follows from --trust and --blast
     #[arg(long, value_name = "LEVEL", help_heading = "Isolation", value_parser = spec::level_parser(), hide_possible_values = true)]
     level: Option<Level>,
+    /// At `microvm`, take a processor that is emulated by software: not a security boundary that QEMU vouches for
+    #[arg(long, help_heading = "Isolation")]
+    accept_tcg: bool,
     /// How far the input can be trusted: `low`, `medium`, `high` [default: medium]
     #[arg(long, value_name = "TRUST", help_heading = "Isolation", value_parser = spec::trust_parser(), hide_possible_values = true)]
     trust: Option<Trust>,
@@ -164,12 +170,14 @@ pub(super) fn show(born: &Born, json: bool) -> Result<(), Refusal> {
 fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let warm = args.warm.as_deref().map(|typed| warm(typed, args.warm_python.clone())).transpose()?;
     let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
+    let accept_tcg = args.accept_tcg;
+    let image = args.template.as_deref().map(super::template::built).transpose()?.or(args.image);
     let run = RunArguments {
         workspace: args.workspace,
         inputs: args.inputs,
         read_only: args.read_only,
         caches: args.caches,
-        image: args.image,
+        image,
         pull: args.pull,
         network: args.network,
         timeout: args.timeout,
@@ -205,7 +213,7 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, warm, ..Spec::default() })
+    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, warm, accept_tcg, ..Spec::default() })
 }
 
 /// The code that was typed, or that is in the file that was named.
@@ -240,9 +248,13 @@ pub(super) fn start(spec: &Spec) -> Result<Born, Refusal> {
             "`fumehood doctor` looks at what this host can hold",
         )
     };
+    let refused = |error: std::io::Error| {
+        let remedy = fumehood_model::remedy::of_io(&error);
+        Refusal { remedy: remedy.map_or_else(|| failed(&error).remedy, str::to_owned), ..failed(&error) }
+    };
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg(KEEPER).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = keeper.spawn().map_err(|error| failed(&error))?;
+    let mut child = keeper.spawn().map_err(refused)?;
     let words = serde_json::to_vec(spec).map_err(|error| failed(&error))?;
     let mut stdin = child.stdin.take().ok_or_else(|| failed(&"it has no input"))?;
     stdin.write_all(&words).map_err(|error| failed(&error))?;

@@ -125,7 +125,7 @@ pub(crate) enum Failure {
 // === impl Failure ===
 
 impl Failure {
-    fn tell(&self, json: bool) {
+    pub(super) fn tell(&self, json: bool) {
         let (code, why, remedy) = match self {
             Self::Fault(fault) => (fault.code.name(), &fault.why, &fault.remedy),
             Self::Refusal(refusal) => ("refused", &refusal.why, &refusal.remedy),

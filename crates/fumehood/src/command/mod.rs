@@ -24,12 +24,14 @@ mod ls;
 mod net;
 mod network_arguments;
 mod prove;
+mod replay;
 mod run;
 mod run_arguments;
 mod schema;
 mod serve;
 mod snapshot;
 mod stop;
+mod template;
 mod trust;
 
 pub(crate) use image::Failure;
@@ -64,11 +66,13 @@ const COMMANDS: &[Command] = &[
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
     ("discard", "Throw the changes of a run away", discard::main),
     ("audit", "List, show and verify the record of what ran", audit::main),
+    ("replay", "Show a task again, run it again, or judge it by other rules", replay::main),
     ("trust", "Trust a `fumehood.toml` as it is now", trust::main),
     ("choose", "Say which level of isolation a run needs", choose::main),
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
     ("net", "Say what rules would do with a request, and why", net::main),
     ("image", "Pull, list and remove images for `run --image`", image::main),
+    ("template", "Build small roots for one purpose, for `--template`", template::main),
     ("serve", "Serve sandboxes over HTTP, to many at once", serve::main),
     ("keys", "Make, list and remove keys of the daemon", keys::main),
     ("halt", "Cut off and freeze sandboxes at once", halt::main),

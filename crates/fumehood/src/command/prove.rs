@@ -8,6 +8,7 @@ use fumehood_audit::TaskLog;
 use fumehood_model::code::NOT_STARTED;
 use fumehood_model::event::{Event, ProveEnded};
 use fumehood_model::id::TaskId;
+use fumehood_model::image::is_folder;
 use fumehood_model::level::Level;
 use fumehood_prove::{Options, Report, Verdict, Wall};
 use fumehood_runtime::state::State;
@@ -36,6 +37,15 @@ struct Args {
     /// Leave out what takes long
     #[arg(long)]
     quick: bool,
+    /// Attack in sandboxes that stand on this image, as `fumehood run --image` takes it
+    #[arg(long, value_name = "NAME|DIR")]
+    image: Option<String>,
+    /// At the level `microvm`: accept that the processor is emulated by software
+    #[arg(long)]
+    accept_tcg: bool,
+    /// Test the probes: open every wall, attack there, and expect each probe to turn red
+    #[arg(long, conflicts_with = "html")]
+    open_walls: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -46,7 +56,8 @@ struct Args {
 
 const EXAMPLES: &str = "Examples:
   fumehood prove --quick
-  fumehood prove --wall files --html report.html";
+  fumehood prove --wall files --html report.html
+  fumehood prove --level microvm --accept-tcg";
 
 /// The report, and where it stands in the record.
 #[derive(Serialize)]
@@ -88,7 +99,11 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
         )
     })?;
     let (level, wall, quick) = (args.level, args.wall, args.quick);
-    let options = Options { binary, level, wall, quick, version: env!("CARGO_PKG_VERSION") };
+    let version = env!("CARGO_PKG_VERSION");
+    let (image, accept_tcg, state) =
+        (rooted(args.image.as_deref()), args.accept_tcg, state.root().to_owned());
+    let open = args.open_walls;
+    let options = Options { binary, level, wall, quick, version, state, image, accept_tcg, open };
     let tested = fumehood_prove::prove(&options);
     let (text, ended) = match &tested {
         Ok(report) => {
@@ -114,13 +129,23 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
     Ok(report.is_green())
 }
 
+/// A folder by a path that holds wherever a probe starts.
+fn rooted(image: Option<&str>) -> Option<String> {
+    let image = image?;
+    let found = is_folder(image).then(|| std::fs::canonicalize(image).ok()).flatten();
+    Some(found.map_or_else(|| image.to_owned(), |path| path.display().to_string()))
+}
+
 fn wall_parser() -> impl TypedValueParser<Value = Wall> {
     PossibleValuesParser::new(Wall::ALL.map(Wall::name))
         .try_map(|name| Wall::ALL.into_iter().find(|wall| wall.name() == name).ok_or("there is no such wall"))
 }
 
 fn open(state: &State, task: &TaskId, args: &Args) -> Result<TaskLog, Refusal> {
-    let walls = args.wall.map_or("all", Wall::name).to_owned();
+    let mut walls = args.wall.map_or("all", Wall::name).to_owned();
+    if args.open_walls {
+        walls.push_str(", opened");
+    }
     let started = Event::ProveStarted { level: args.level.to_string(), walls, quick: args.quick };
     let log = TaskLog::open(&state.records(), task, millis());
     log.and_then(|mut log| log.append(millis(), &started).map(|()| log)).map_err(|error| unwritten(&error))
@@ -151,8 +176,7 @@ fn page(file: &Path, text: &str) -> Result<(), Refusal> {
 }
 
 fn unwritten(error: &fumehood_audit::RecordError) -> Refusal {
-    let remedy = "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`";
-    Refusal::new("write the record", format!("the record can not be written: {error}"), remedy)
+    Refusal::new("write the record", format!("the record can not be written: {error}"), error.remedy())
 }
 
 fn millis() -> u64 {

@@ -21,7 +21,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     let early = Early::start(&words);
     let json = json_is_asked(&words);
     let outcome = match usage::parse::<RunArguments>("run", words) {
-        Ok(args) => attempt(&args, early),
+        Ok(args) => args.on_its_template().and_then(|args| attempt(&args, early)),
         Err(usage::Unparsed::Helped) => return ExitCode::SUCCESS,
         Err(usage::Unparsed::Refused(refusal)) => Err(refusal),
     };

@@ -1,6 +1,7 @@
 //! The flags of `fumehood run`, as they were typed. Nothing here is checked beyond its form.
 
 use super::NetworkArguments;
+use crate::refusal::Refusal;
 use crate::spec;
 use clap::Parser;
 use fumehood_model::envelope::Syscalls;
@@ -42,6 +43,9 @@ pub(crate) struct RunArguments {
     /// `/`), in place of the host's system folders. Without a command the image's own is run
     #[arg(long, value_name = "NAME|DIR", help_heading = "Files")]
     pub(crate) image: Option<OsString>,
+    /// Stand on a template that was built (`fumehood template build NAME`), in place of the host's system folders
+    #[arg(long, value_name = "NAME", conflicts_with = "image", help_heading = "Files")]
+    pub(crate) template: Option<String>,
     /// Pull the image first, where it is not in the store
     #[arg(long, requires = "image", help_heading = "Files")]
     pub(crate) pull: bool,
@@ -121,6 +125,10 @@ pub(crate) struct RunArguments {
     #[arg(long, overrides_with = "tty", help_heading = "Command")]
     pub(crate) no_tty: bool,
 
+    /// Keep what `fumehood replay` needs to run it again without a network: input, output, files copied in, answers to
+    /// requests. It gets no terminal
+    #[arg(long, conflicts_with_all = ["tty", "session"], help_heading = "Output")]
+    pub(crate) tape: bool,
     /// Print one JSON object on standard output, with the command's output in it
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
@@ -160,3 +168,15 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: the command's own; 121 a watched limit, 122 lost, 123 halted, 124 timed out, 125 not
 started, 126 not executable, 127 not found, 137 out of memory, 128+n ended by signal n.";
+
+// === impl RunArguments ===
+
+impl RunArguments {
+    /// The same, with the image of its template in the template's place.
+    pub(crate) fn on_its_template(mut self) -> Result<Self, Refusal> {
+        if let Some(name) = self.template.take() {
+            self.image = Some(super::template::built(&name)?);
+        }
+        Ok(self)
+    }
+}

@@ -19,8 +19,8 @@ const MOST_CHILDREN: u32 = 1000;
 
 /// Keep the files of a living sandbox as they are now, for sandboxes that begin with them.
 ///
-/// HOME and `/workspace` are kept, or what was changed in the copy of a project; memory, `/tmp` and secrets are not.
-/// Every process stands still for the moment that it takes.
+/// HOME and `/workspace` are kept, or what was changed in the copy of a project; memory, `/tmp` and secrets are not. At
+/// the level `microvm` the whole machine is kept, with memory and processes. Every process stands still for the moment that it takes.
 #[derive(Debug, Parser)]
 #[command(
     max_term_width = 100,
@@ -33,6 +33,9 @@ struct SnapshotArgs {
     id: String,
     #[arg(value_name = "NAME")]
     name: String,
+    /// With memory and processes, or not at all: the level `microvm` keeps them, no other does
+    #[arg(long)]
+    memory: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -42,7 +45,8 @@ struct SnapshotArgs {
 ///
 /// Each has its own id, record, placeholders of secrets and time to live, and what it writes is its own. Its envelope is the
 /// same, or less of it by the flags here; a port that the first one publishes leads to it from another port of the host.
-/// The ids are printed. Processes are not forked, but an interpreter that was prepared (`create --warm`) comes along.
+/// The ids are printed. Processes are forked at the level
+/// `microvm` alone, but an interpreter that was prepared (`create --warm`) comes along.
 #[derive(Debug, Parser)]
 #[command(
     max_term_width = 100,
@@ -56,6 +60,9 @@ struct ForkArgs {
     /// So many
     #[arg(short = 'n', long = "count", value_name = "NUMBER", default_value_t = 1)]
     count: u32,
+    /// With memory and processes, or not at all: the level `microvm` forks them, no other does
+    #[arg(long)]
+    memory: bool,
     /// Stop each after this time: `30m`, `8h` [default: each lives until it is stopped]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     ttl: Option<String>,
@@ -71,12 +78,11 @@ struct ForkArgs {
     /// Memory
     #[arg(
         long = "mem",
-        visible_alias = "memory",
         value_name = "SIZE",
         help_heading = "Less than the first",
         allow_hyphen_values = true
     )]
-    memory: Option<String>,
+    mem: Option<String>,
     /// Processors
     #[arg(long, value_name = "NUMBER", help_heading = "Less than the first", allow_hyphen_values = true)]
     cpus: Option<String>,
@@ -164,7 +170,7 @@ fn keep(args: &SnapshotArgs) -> Result<(), Refusal> {
             "begin it with a letter or digit",
         ));
     }
-    let said = take(&found, args.name.clone())?;
+    let said = take(&found, args.name.clone(), args.memory)?;
     if args.json {
         screen::say_json(&said);
     } else if let Said::Snapshot { name, bytes, frozen_us } = said {
@@ -176,8 +182,8 @@ fn keep(args: &SnapshotArgs) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn take(found: &Found, name: String) -> Result<Said, Refusal> {
-    let said = found.call(&Ask::Snapshot { name })?;
+fn take(found: &Found, name: String, memory: bool) -> Result<Said, Refusal> {
+    let said = found.call(&Ask::Snapshot { name, memory: memory.then_some(true) })?;
     if matches!(said, Said::Snapshot { .. }) { Ok(said) } else { Err(found.unreached(&CallError::Closed)) }
 }
 
@@ -219,7 +225,7 @@ fn fork(args: &ForkArgs) -> Result<(), Refusal> {
         if args.labels.is_empty() { description.spec.labels.clone() } else { create::labels(&args.labels)? };
     let random = fumehood_sys::host::random().unwrap_or_else(|_| u64::from(std::process::id()));
     let name = format!("{HIDDEN}{}-{random:016x}", found.id);
-    take(&found, name.clone())?;
+    take(&found, name.clone(), args.memory)?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
     let forked = Some(Forked { narrow: narrow(args) });
     let snapshot = Some(name.clone());
@@ -247,7 +253,7 @@ fn narrow(args: &ForkArgs) -> Value {
             resources.insert(name.to_owned(), json!(value));
         }
     };
-    set("memory", args.memory.as_ref());
+    set("memory", args.mem.as_ref());
     set("cpus", args.cpus.as_ref());
     set("disk", args.disk.as_ref());
     // The largest file is as large as the disk where nobody says; one that was said may be more than the disk is now.
@@ -284,10 +290,13 @@ fn list(json: bool) -> Result<(), Refusal> {
             screen::say_json(&snapshot);
         } else {
             let over = snapshot.workspace.as_deref().map(|path| format!("  over {path}")).unwrap_or_default();
-            let line = format!(
-                "{}  of {}  {} entries, {} bytes{over}",
-                snapshot.name, snapshot.sandbox, snapshot.entries, snapshot.bytes
-            );
+            let what = if snapshot.memory {
+                "a whole machine".to_owned()
+            } else {
+                format!("{} entries", snapshot.entries)
+            };
+            let line =
+                format!("{}  of {}  {what}, {} bytes{over}", snapshot.name, snapshot.sandbox, snapshot.bytes);
             screen::say(&shown(&line));
         }
     }

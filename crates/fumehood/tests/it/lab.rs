@@ -167,7 +167,7 @@ impl Lab {
     pub(crate) fn forbidding(&self) -> Vec<std::ffi::OsString> {
         let copy = self.path().join("forbidding");
         if !copy.exists() {
-            std::fs::copy(probe(), &copy).unwrap();
+            copy_program(probe(), &copy);
         }
         vec![copy.into(), "forbid".into()]
     }
@@ -198,10 +198,16 @@ impl Lab {
         }
         let copy = self.path().join("fumehood");
         if !copy.exists() && std::fs::hard_link(&built, &copy).is_err() {
-            std::fs::copy(&built, &copy).unwrap();
+            copy_program(&built, &copy);
         }
         copy
     }
+}
+
+/// Copies a program in a process of its own. A file that this process wrote could be open still in what another
+/// test has just started, and then the kernel executes it for nobody.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
 impl Drop for Lab {
@@ -258,14 +264,23 @@ pub(crate) fn am_root() -> bool {
 
 /// Starts `command`, feeds it `input`, and waits for its end; past the deadline it is ended and the
 /// test fails.
-pub(crate) fn finish(mut command: Command, input: &[u8]) -> Ran {
+pub(crate) fn finish(command: Command, input: &[u8]) -> Ran {
+    finish_within(command, input, DEADLINE)
+}
+
+/// The same for what may take longer than a test should.
+pub(crate) fn finish_within(mut command: Command, input: &[u8], limit: Duration) -> Ran {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    collect(child, input)
+    collect_within(child, input, limit)
 }
 
 /// The same for a process that runs already.
-pub(crate) fn collect(mut child: Child, input: &[u8]) -> Ran {
+pub(crate) fn collect(child: Child, input: &[u8]) -> Ran {
+    collect_within(child, input, DEADLINE)
+}
+
+fn collect_within(mut child: Child, input: &[u8], limit: Duration) -> Ran {
     let start = Instant::now();
     let drain = |stream: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
@@ -285,10 +300,10 @@ pub(crate) fn collect(mut child: Child, input: &[u8]) -> Ran {
         // A command that does not read its input closes the pipe: no failure.
         std::thread::spawn(move || drop(stdin.write_all(&input)))
     });
-    let status = wait(&mut child, DEADLINE).unwrap_or_else(|| {
+    let status = wait(&mut child, limit).unwrap_or_else(|| {
         child.kill().unwrap();
         child.wait().unwrap();
-        panic!("still running after {DEADLINE:?}");
+        panic!("still running after {limit:?}");
     });
     if let Some(feeder) = feeder {
         feeder.join().unwrap();

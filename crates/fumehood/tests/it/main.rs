@@ -12,6 +12,8 @@ mod broken;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod deputy;
 #[cfg(test)]
 mod disk;
@@ -32,6 +34,8 @@ mod living;
 #[cfg(test)]
 mod living_files;
 #[cfg(test)]
+mod living_levels;
+#[cfg(test)]
 mod machine;
 #[cfg(test)]
 mod microvm;
@@ -46,11 +50,21 @@ mod publish;
 #[cfg(test)]
 mod real_work;
 #[cfg(test)]
+mod record_tamper;
+#[cfg(test)]
+mod record_truth;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod residue;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
+mod starved;
+#[cfg(test)]
 mod subjects;
+#[cfg(test)]
+mod templates;
 #[cfg(test)]
 mod warm;
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn help_of_every_command() {
     let mut all = host.told(&["--help"]);
     for name in [
         "run", "diff", "apply", "discard", "audit", "trust", "choose", "fetch", "net", "doctor", "prove",
-        "schema",
+        "template", "schema",
     ] {
         all += &host.told(&[name, "--help"]);
     }

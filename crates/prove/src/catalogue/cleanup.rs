@@ -1,6 +1,6 @@
 //! The cleanup wall: what one run leaves, the next does not find, and the host does not keep.
 
-use super::{ALL, alone};
+use super::{ALL, EVERY, alone};
 use crate::bench::{Bench, Job, poll, survivors};
 use crate::finding::Finding;
 use crate::probe::{Probe, Side, Wall};
@@ -14,11 +14,11 @@ const PLACES: [&str; 8] = [".", "/tmp", "/var/tmp", "/dev/shm", "/run", "/out", 
 
 pub(super) fn probes() -> Vec<Probe> {
     vec![
-        alone(("C01", C, "find what the run before left in files"), ALL, files),
+        alone(("C01", C, "find what the run before left in files"), EVERY, files),
         alone(("C02", C, "find what the run before left in memory"), ALL, memory),
-        alone(("C03", C, "leave processes, mounts or cgroups on the host"), ALL, host),
-        alone(("C04", C, "outlive a keeper that is killed"), ALL, killed),
-        alone(("C13", C, "leave anything in the project or at home"), ALL, project),
+        alone(("C03", C, "leave processes, mounts or cgroups on the host"), EVERY, host),
+        alone(("C04", C, "outlive a keeper that is killed"), EVERY, killed),
+        alone(("C13", C, "leave anything in the project or at home"), EVERY, project),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! The credential wall, as far as no network is needed.
 
-use super::{ALL, together, words};
+use super::{ALL, EVERY, together, words};
 use crate::canary::masked;
 use crate::finding::Finding;
 use crate::probe::{How, Probe, Wall};
@@ -20,7 +20,7 @@ pub(super) fn probes() -> Vec<Probe> {
         ),
         together(
             ("S02", S, "read the variables of the first process and its own"),
-            ALL,
+            EVERY,
             How::Bare,
             |_| words("read /proc/1/environ /proc/self/environ"),
             |step, scene| step.leaks(&scene.variable),

@@ -1,11 +1,12 @@
 //! The file wall: what enters, what leaves, and what crosses on the way.
 
-use super::{ALL, ROOTED, alone, together};
+use super::{ALL, EVERY, MODULE, alone, no_views, together};
 use crate::bench::{Bench, Job};
 use crate::canary::contains;
 use crate::finding::Finding;
 use crate::probe::{How, Probe, Side, Wall};
 use crate::scene::SECRETS;
+use fumehood_model::level::Level;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
@@ -18,7 +19,7 @@ pub(super) fn probes() -> Vec<Probe> {
     vec![
         together(
             ("F01", F, "read and list what the caller keeps at home"),
-            ALL,
+            EVERY,
             How::Bare,
             |scene| {
                 let home = scene.home();
@@ -35,19 +36,22 @@ pub(super) fn probes() -> Vec<Probe> {
             |step, scene| step.leaks(&scene.secret),
         ),
         alone(("F02", F, "read another sandbox's workspace"), ALL, another_sandbox),
-        alone(("F10", F, "write where it may only read, by every way round"), ALL, |bench, side| {
+        alone(("F10", F, "write where it may only read, by every way round"), EVERY, |bench, side| {
             spoil(bench, side, "spoil")
-        }),
-        alone(("F11", F, "remount what it may only read"), ROOTED, |bench, side| {
-            spoil(bench, side, "remount")
-        }),
+        })
+        .unless(no_views),
+        alone(("F11", F, "remount what it may only read"), ALL, |bench, side| spoil(bench, side, "remount"))
+            .unless(no_views),
         alone(("F12", F, "have a file copied in through a link to the host"), ALL, copy_in),
-        alone(("F13", F, "have links collected that lead to the host"), ALL, collected_links),
+        alone(("F13", F, "have links collected that lead to the host"), EVERY, collected_links),
         alone(("F14", F, "exchange a folder and a link while files are collected"), ALL, race),
-        alone(("F15", F, "give a host file a second name"), ALL, second_name),
+        alone(("F15", F, "give a host file a second name"), ALL, second_name).unless(no_views),
+        alone(("F21", F, "have more collected than it may hold: sparse, deep, looped"), ALL, odd_files),
         alone(("F22", F, "have set-id bits collected"), ALL, collected_modes),
-        alone(("F24", F, "have `/`, `/proc` or the state folder shown"), ALL, dangerous_views),
-        alone(("F32", F, "leave anything in the host's scratch folders"), ALL, host_scratch),
+        alone(("F24", F, "have `/`, `/proc` or the state folder shown"), EVERY, dangerous_views)
+            .unless(no_views),
+        alone(("F32", F, "leave anything in the host's scratch folders"), EVERY, host_scratch),
+        alone(("K34", F, "open what no folder of a module holds: upwards, by links"), MODULE, out_of_folders),
     ]
 }
 
@@ -90,7 +94,9 @@ fn spoil(bench: &Bench, side: Side, verb: &str) -> io::Result<Finding> {
     std::fs::set_permissions(&given, PermissionsExt::from_mode(0o777))?;
     std::fs::set_permissions(&view, PermissionsExt::from_mode(0o777))?;
     let place = view.display().to_string();
-    let came = bench.run(side, &Job::step(&["F", verb, &place]).flags(["--ro", &place]))?;
+    // A module reaches a folder by a name of its own.
+    let shown = if bench.level == Level::Wasm { format!("{place}:/input/view") } else { place.clone() };
+    let came = bench.run(side, &Job::step(&["F", verb, &place]).flags(["--ro", &shown]))?;
     let names: Vec<_> = std::fs::read_dir(&view)?.flatten().map(|entry| entry.file_name()).collect();
     let text = std::fs::read_to_string(&given).unwrap_or_default();
     let found = std::fs::metadata(&given);
@@ -220,6 +226,37 @@ fn collected_modes(bench: &Bench, side: Side) -> io::Result<Finding> {
     Ok(came.told.step("F22").whole())
 }
 
+/// What says that it is a tebibyte is collected by what there is of it, and within the time.
+fn odd_files(bench: &Bench, side: Side) -> io::Result<Finding> {
+    const MOST_BYTES: u64 = 64 << 20;
+    let collected = bench.fresh("collected")?;
+    let out = collected.display().to_string();
+    let came = if side == Side::Open {
+        bench.run(side, &Job::step(&["F21", "odd-files", &out]))?
+    } else {
+        let flags = ["--out", &out, "--disk", "32MiB", "--timeout", "20s"];
+        bench.run(side, &Job::step(&["F21", "odd-files", "/out"]).flags(flags))?
+    };
+    let bytes = said_bytes(&collected);
+    if bytes > MOST_BYTES {
+        return Ok(Finding::Through(format!("files that say {bytes} bytes were collected")));
+    }
+    let wall_ms = came.report.pointer("/resources/wall_ms").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let took = std::time::Duration::from_millis(wall_ms);
+    Ok(Finding::through_if(took.as_secs() > 45, format!("it took {took:?}"))
+        .or(|| came.told.step("F21").whole()))
+}
+
+/// What the files beneath a folder say of their length.
+fn said_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let each = entries.filter_map(|entry| {
+        let found = std::fs::symlink_metadata(entry.path()).ok()?;
+        Some(if found.is_dir() { said_bytes(&entry.path()) } else { found.len() })
+    });
+    each.fold(0, u64::saturating_add)
+}
+
 /// What must never be shown is refused, by every spelling; the control is a folder that may be shown.
 fn dangerous_views(bench: &Bench, side: Side) -> io::Result<Finding> {
     let harmless = bench.fresh("harmless")?;
@@ -254,6 +291,26 @@ fn dangerous_views(bench: &Bench, side: Side) -> io::Result<Finding> {
         }
     }
     Ok(Finding::Quiet)
+}
+
+/// A project of links to a file of the host, and spellings that lead there; the control is given the file's folder.
+fn out_of_folders(bench: &Bench, side: Side) -> io::Result<Finding> {
+    let (project, scene) = (bench.fresh("project")?, bench.scene(side));
+    let secret = scene.secret_file();
+    let folder = secret.trim_end_matches("/secret");
+    symlink(&secret, project.join("absolute"))?;
+    symlink(format!("../../../../../../../..{secret}"), project.join("upward"))?;
+    symlink(folder, project.join("folder"))?;
+    let words =
+        ["K34", "read", &secret, "absolute", "upward", "folder/secret", "absolute/../secret", "secret"];
+    let place = project.display().to_string();
+    let mut job = Job::step(&words).flags(["--workspace", &place]);
+    if side == Side::Open {
+        job = job.flags(["--ro", folder]);
+    }
+    // Through the binary on both sides: what is opened is the folder.
+    let came = bench.run(Side::Walled, &job)?;
+    Ok(came.told.step("K34").leaks(&scene.secret))
 }
 
 /// The folders that every host has, looked at from the host.

@@ -1,6 +1,6 @@
 //! The kernel wall: calls, devices, sockets and settings.
 
-use super::{ALL, ROOTED, SHARED, alone, together, words};
+use super::{ALL, EVERY, alone, no_views, together, words};
 use crate::bench::{Bench, Job, poll};
 use crate::finding::Finding;
 use crate::probe::{How, Probe, Side, Wall};
@@ -37,13 +37,9 @@ pub(super) fn probes() -> Vec<Probe> {
         more_doors(),
         sockets(),
         vec![
-            alone(("K01", K, "be somewhere else than the level says"), ALL, level_is_real),
-            alone(
-                ("K02", K, "start where the level's mechanism is missing"),
-                &[Level::Container],
-                no_fallback,
-            ),
-            alone(("K10", K, "write to the program that started it"), ROOTED, own_binary),
+            alone(("K01", K, "be somewhere else than the level says"), EVERY, level_is_real),
+            alone(("K02", K, "start where a mechanism of the level is missing"), EVERY, no_fallback),
+            alone(("K10", K, "write to the program that started it"), ALL, own_binary),
         ],
     ]
     .concat()
@@ -53,7 +49,7 @@ fn doors() -> Vec<Probe> {
     vec![
         together(
             ("K04", K, "read from descriptors that it was not given"),
-            ALL,
+            EVERY,
             How::Bare,
             |_| words("descriptors"),
             |step, scene| step.leaks(&scene.secret).or(|| stray(step)),
@@ -67,42 +63,42 @@ fn doors() -> Vec<Probe> {
         ),
         together(
             ("K07", K, "read what the kernel tells about itself"),
-            SHARED,
+            ALL,
             How::Bare,
             |_| words(FACTS),
             |step, _| step.done(),
         ),
         together(
             ("K09", K, "mount cgroups and reach a release agent"),
-            SHARED,
+            ALL,
             How::Capable,
             |_| words("release-agent"),
             |step, _| step.doors(ABSENT),
         ),
         together(
             ("K12", K, "make namespaces"),
-            SHARED,
+            ALL,
             How::Bare,
             |_| words("namespaces"),
             |step, _| step.doors(SHUT),
         ),
         together(
             ("K13", K, "mount, remount, unmount, enter"),
-            SHARED,
+            ALL,
             How::Capable,
             |_| words("mounts"),
             |step, _| step.doors(SHUT),
         ),
         together(
             ("K14", K, "set up io_uring"),
-            SHARED,
+            ALL,
             How::Bare,
             |_| words("uring"),
             |step, _| step.doors(SHUT),
         ),
         together(
             ("K15", K, "bpf, perf, userfaultfd, kcmp"),
-            SHARED,
+            ALL,
             How::Bare,
             |_| words("kernel-programs"),
             |step, _| step.doors(SHUT),
@@ -129,7 +125,7 @@ fn more_doors() -> Vec<Probe> {
         .unless(no_device),
         together(
             ("K27", K, "enter the kernel as a 32-bit or x32 program"),
-            SHARED,
+            ALL,
             How::Bare,
             |_| words("entries"),
             |step, _| step.doors(&[SHUT, &["signal 31", "signal 11", "31", "11"]].concat()),
@@ -150,7 +146,7 @@ fn more_doors() -> Vec<Probe> {
         ),
         together(
             ("K32", K, "load modules, reboot, swap, account"),
-            SHARED,
+            ALL,
             How::Capable,
             |_| words("administration"),
             |step, _| step.doors(SHUT),
@@ -189,7 +185,8 @@ fn sockets() -> Vec<Probe> {
             |scene| vec!["connect".to_owned(), scene.abstracted()],
             |step, scene| scene.called(step.doors(NO_LISTENER)),
         ),
-        alone(("K22", K, "call a socket file in a folder that it may read"), ALL, socket_in_a_view),
+        alone(("K22", K, "call a socket file in a folder that it may read"), ALL, socket_in_a_view)
+            .unless(no_views),
         together(
             ("K24", K, "make a vsock"),
             ALL,
@@ -243,6 +240,8 @@ fn identity(step: &Step) -> Finding {
         match status.iter().find_map(|line| line.strip_prefix(set)?.strip_prefix(':')) {
             Some(value) if value.trim().chars().all(|digit| digit == '0') => {}
             Some(value) => return Finding::Through(format!("{set} is {}", value.trim())),
+            // A kernel that knows no such set has none of it.
+            None if set == "CapAmb" && step.facts("ambient").any(|error| error == "EINVAL") => {}
             None => return Finding::Unclear(format!("{set} was not told")),
         }
     }
@@ -273,8 +272,13 @@ fn level_is_real(bench: &Bench, side: Side) -> io::Result<Finding> {
     let mut command = bench.command(side, &job, &nonce)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    let own = matches!(bench.level, Level::Process | Level::Container);
-    let program = if side == Side::Walled { "./attack" } else { "attack" };
+    let own = matches!(bench.level, Level::Wasm | Level::Process | Level::Container);
+    let program = match (side, bench.level) {
+        // What the host sees is the engine.
+        (Side::Walled, Level::Wasm) => "/engine",
+        (Side::Walled, _) => "./attack",
+        (Side::Open, _) => "attack",
+    };
     let mut seen = None;
     if own {
         poll(Duration::from_secs(20), || {
@@ -284,7 +288,7 @@ fn level_is_real(bench: &Bench, side: Side) -> io::Result<Finding> {
     }
     let outside = seen.map(|pid| from_outside(bench.level, pid));
     drop(child.stdin.take());
-    let came = crate::bench::Running::of(child, nonce).finish()?;
+    let came = bench.running(child, nonce).finish()?;
     if own {
         return Ok(outside.unwrap_or_else(|| Finding::Unclear("the host did not see the process".to_owned())));
     }
@@ -308,8 +312,10 @@ fn process(program: &str, nonce: &str) -> Option<u32> {
 }
 
 fn from_outside(level: Level, pid: u32) -> Finding {
-    let kinds: &[&str] =
-        if level == Level::Container { &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] } else { &[] };
+    let kinds: &[&str] = match level {
+        Level::Wasm | Level::Container => &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"],
+        Level::Process | Level::Gvisor | Level::Microvm => &[],
+    };
     for kind in kinds {
         let link = |who: &str| std::fs::read_link(Path::new("/proc").join(who).join("ns").join(kind)).ok();
         match link(&pid.to_string()) {
@@ -333,17 +339,33 @@ fn from_outside(level: Level, pid: u32) -> Finding {
     Finding::Quiet
 }
 
-/// Where nobody may make a user namespace, nothing runs, and the refusal says what to do.
+/// Where nobody may make a user namespace, and where the kernel has no Landlock, nothing runs, and the refusal says what
+/// to do.
 fn no_fallback(bench: &Bench, side: Side) -> io::Result<Finding> {
-    let job = Job { through: vec!["closed".to_owned()], ..Job::step(&["K02", "descriptors"]) };
-    let came = bench.run(side, &job)?;
-    if came.told.step("K02").over {
-        return Ok(Finding::Through("the command ran without its wall".to_owned()));
+    let missing: &[&str] = match bench.level {
+        // It has a shape for hosts without namespaces.
+        Level::Process => &["unable"],
+        // Its own kernel looks at paths, not the host's Landlock.
+        Level::Gvisor => &["closed"],
+        Level::Wasm | Level::Container | Level::Microvm => &["closed", "unable"],
+    };
+    for mode in missing {
+        let job = Job { through: vec![(*mode).to_owned()], ..Job::step(&["K02", "descriptors"]) };
+        let came = bench.run(side, &job)?;
+        if came.told.step("K02").over {
+            return Ok(Finding::Through("the command ran without its wall".to_owned()));
+        }
+        match came.refusal() {
+            Some((_, remedy)) if !remedy.is_empty() && came.code == Some(125) => {}
+            _ => {
+                return Ok(Finding::Unclear(format!(
+                    "neither run nor refused with a remedy: {}",
+                    came.outcome()
+                )));
+            }
+        }
     }
-    Ok(match came.refusal() {
-        Some((_, remedy)) if !remedy.is_empty() && came.code == Some(125) => Finding::Quiet,
-        _ => Finding::Unclear(format!("neither run nor refused with a remedy: {}", came.outcome())),
-    })
+    Ok(Finding::Quiet)
 }
 
 /// The shipped binary is the same before and after: whoever writes to a file moves its time of change, which nobody can

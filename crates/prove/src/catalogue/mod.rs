@@ -1,8 +1,11 @@
 //! Every probe, wall by wall.
 
+mod apart;
+mod archives;
 mod cleanup;
 mod credentials;
 mod files;
+mod gate;
 mod kernel;
 mod network;
 mod processes;
@@ -19,16 +22,18 @@ use std::io;
 
 /// Levels that run programs for Linux.
 const ALL: &[Level] = &[Level::Process, Level::Container, Level::Gvisor, Level::Microvm];
-/// Those that share the host's kernel.
-const SHARED: &[Level] = &[Level::Process, Level::Container];
-/// Those with a root of their own.
-const ROOTED: &[Level] = &[Level::Container, Level::Gvisor, Level::Microvm];
+/// Those, and the one that runs modules.
+const EVERY: &[Level] = &[Level::Wasm, Level::Process, Level::Container, Level::Gvisor, Level::Microvm];
+/// That one alone.
+const MODULE: &[Level] = &[Level::Wasm];
 
 /// Left out where time counts: what takes seconds, and what is near to another that stays.
 const SLOW: &[&str] = &[
-    "C03", "E02", "E03", "E08", "E15", "E16", "E18", "E21", "E23", "E24", "E26", "E30", "E34", "E42", "E51",
-    "E52", "F14", "F15", "F22", "F32", "R03", "R04", "R05", "U02", "U05", "U07",
+    "C03", "E02", "E03", "E08", "E15", "E16", "E18", "E21", "E23", "E24", "E26", "E30", "E34", "E41", "E42",
+    "E51", "E52", "F14", "F15", "F18", "F21", "F22", "F32", "R03", "R04", "R05", "S14", "U02", "U05", "U07",
 ];
+
+pub(crate) use apart::{Apart, apart};
 
 /// Every probe, in the order of a report.
 pub(crate) fn all() -> Vec<Probe> {
@@ -36,7 +41,9 @@ pub(crate) fn all() -> Vec<Probe> {
         kernel::probes(),
         processes::probes(),
         files::probes(),
+        archives::probes(),
         network::probes(),
+        gate::probes(),
         credentials::probes(),
         resources::probes(),
         cleanup::probes(),
@@ -71,6 +78,39 @@ const fn alone(
     act: fn(&Bench, Side) -> io::Result<Finding>,
 ) -> Probe {
     Probe { id, wall, tries, levels, obstacle: nothing, slow: false, way: Way::Alone(act) }
+}
+
+/// Where nothing of the host's can be shown, nothing that is shown can be spoilt.
+fn no_views(bench: &Bench) -> Option<String> {
+    (bench.level == Level::Microvm)
+        .then(|| "the level `microvm` shows no folder of the host's: `--ro` is refused".to_owned())
+}
+
+/// Where a machine has no network, nothing of it can be attacked.
+pub(crate) fn no_gateway(probe: &Probe, bench: &Bench) -> Option<String> {
+    let needed = match probe.wall {
+        // One asks no sandbox, and one has no rule.
+        Wall::Network => !matches!(probe.id, "E37" | "E44"),
+        _ => matches!(probe.id, "S05" | "S13" | "S14"),
+    };
+    let why = "only root can join a machine to a gateway: rules are refused";
+    (needed && bench.level == Level::Microvm && !bench.root).then(|| why.to_owned())
+}
+
+/// Why a probe is not for a level.
+pub(crate) fn not_for(probe: &Probe, level: Level) -> Option<String> {
+    let why = match (level, probe.wall) {
+        _ if probe.levels.contains(&level) => return None,
+        (Level::Wasm, Wall::Network) => "a module has no sockets, and rules are refused at this level",
+        (Level::Wasm, Wall::Credentials) if matches!(probe.id, "S05" | "S13" | "S14") => {
+            "a secret is bound to a host, and a module reaches none"
+        }
+        (Level::Wasm, _) => {
+            "a module makes no system call and starts no process, so it has nothing to try this with"
+        }
+        _ => "it is a module's; programs are asked the same by F01 and F13",
+    };
+    Some(why.to_owned())
 }
 
 /// The words of a step.

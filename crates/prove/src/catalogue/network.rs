@@ -317,11 +317,11 @@ fn rules() -> Vec<Probe> {
 
 // === words ===
 
-fn step(words: &[&str]) -> Vec<String> {
+pub(super) fn step(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-fn get(host: &str) -> String {
+pub(super) fn get(host: &str) -> String {
     format!("GET / HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n\\r\\n")
 }
 
@@ -347,7 +347,7 @@ fn allowed_http(share: Share) -> Vec<String> {
 // === judgements ===
 
 /// Runs steps in the range, under rules.
-fn run(
+pub(super) fn run(
     bench: &Bench,
     side: Side,
     rules: &[String],
@@ -365,7 +365,7 @@ fn run(
 }
 
 /// Quiet where the attack came to its end.
-fn whole(came: &Came) -> Finding {
+pub(super) fn whole(came: &Came) -> Finding {
     if came.told.ended { Finding::Quiet } else { Finding::Unclear(came.outcome()) }
 }
 
@@ -383,7 +383,7 @@ fn nothing(
     Ok(through(&seen, &addresses).or(|| asked(&seen, &format!(".p{}.denied", share.0))).or(|| whole(&came)))
 }
 
-fn through(seen: &Seen, addresses: &[IpAddr]) -> Finding {
+pub(super) fn through(seen: &Seen, addresses: &[IpAddr]) -> Finding {
     let reached: Vec<String> = seen.reached(addresses).into_iter().collect();
     Finding::through_if(!reached.is_empty(), reached.join(", "))
 }

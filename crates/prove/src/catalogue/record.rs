@@ -1,6 +1,6 @@
 //! The record wall: writing it from inside, changing it afterwards, writing a false line into it.
 
-use super::{ALL, alone};
+use super::{ALL, EVERY, alone};
 use crate::bench::{Bench, Came, Job};
 use crate::finding::Finding;
 use crate::probe::{Probe, Side, Wall};
@@ -11,10 +11,10 @@ const U: Wall = Wall::Record;
 
 pub(super) fn probes() -> Vec<Probe> {
     vec![
-        alone(("U01", U, "write a false line by an argument"), ALL, injection),
-        alone(("U02", U, "edit, remove, swap and double lines"), ALL, tampering),
+        alone(("U01", U, "write a false line by an argument"), EVERY, injection),
+        alone(("U02", U, "edit, remove, swap and double lines"), EVERY, tampering),
         alone(("U05", U, "write to the record from inside"), ALL, from_inside),
-        alone(("U07", U, "hide the end of a run by killing its keeper"), ALL, torn),
+        alone(("U07", U, "hide the end of a run by killing its keeper"), EVERY, torn),
     ]
 }
 
@@ -47,7 +47,7 @@ fn injection(bench: &Bench, side: Side) -> io::Result<Finding> {
     let text = if side == Side::Open {
         format!("{{\"argv\":\"{false_line}\"}}\n")
     } else {
-        let words = ["./attack", "do", "n", "U", "list", &false_line].map(str::to_owned).to_vec();
+        let words = ["do", "n", "U", "list", &false_line].map(str::to_owned).to_vec();
         let (state, task, _) = recorded(bench, Some(words))?;
         if !whole(&state)? {
             return Ok(Finding::Through("the record is not whole any more".to_owned()));

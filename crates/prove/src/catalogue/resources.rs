@@ -1,6 +1,6 @@
 //! The resource wall: taking too much, staying too long.
 
-use super::{ALL, alone};
+use super::{ALL, EVERY, alone};
 use crate::bench::{Bench, Came, Job, poll, survivors};
 use crate::finding::Finding;
 use crate::probe::{Probe, Side, Wall};
@@ -13,11 +13,11 @@ const R: Wall = Wall::Resources;
 pub(super) fn probes() -> Vec<Probe> {
     vec![
         alone(("R01", R, "fork 300 times under a limit of 64 processes"), ALL, forks),
-        alone(("R02", R, "fill 300 MiB of memory under a limit of 96 MiB"), ALL, memory),
-        alone(("R03", R, "write 100 MiB of scratch under a limit of 32 MiB"), ALL, scratch),
+        alone(("R02", R, "fill 300 MiB of memory under a limit of 96 MiB"), EVERY, memory),
+        alone(("R03", R, "write 100 MiB of scratch under a limit of 32 MiB"), EVERY, scratch),
         alone(("R04", R, "open more files than the limit"), ALL, files),
-        alone(("R05", R, "flood both streams past the cap"), ALL, flood),
-        alone(("R09", R, "outlive its time, deaf to every signal"), ALL, |bench, side| {
+        alone(("R05", R, "flood both streams past the cap"), EVERY, flood),
+        alone(("R09", R, "outlive its time, deaf to every signal"), EVERY, |bench, side| {
             outlive(bench, side, "stay")
         }),
         alone(("R10", R, "outlive its time as a daemon that holds the streams"), ALL, |bench, side| {
@@ -32,6 +32,8 @@ fn fewer(came: &Came, word: &str, most: i64) -> Finding {
     match came.told.step("R").number(word) {
         Some(count) if count >= most => Finding::Through(format!("{word}{count}")),
         Some(_) => Finding::Quiet,
+        // The signal for a file that is too large.
+        None if came.told.step("R").lines.iter().any(|line| line.ends_with("by signal 25")) => Finding::Quiet,
         None => match came.cause() {
             "out_of_memory" | "limit_passed" | "killed" | "signalled" => Finding::Quiet,
             _ => Finding::Unclear(format!("the count was not told: {}", came.outcome())),
@@ -51,8 +53,11 @@ fn memory(bench: &Bench, side: Side) -> io::Result<Finding> {
     }
     let refused =
         came.told.step("R").lines.iter().any(|line| line.ends_with("ENOMEM") || line.contains("by signal 9"));
+    // Where the attack's own process was ended and its parent lived on, the keeper says so.
+    let met = came.report.get("hits").is_some_and(|hits| hits.to_string().contains("out_of_memory"));
     Ok(match came.cause() {
         "out_of_memory" | "limit_passed" => Finding::Quiet,
+        _ if met => Finding::Quiet,
         _ if refused => Finding::Quiet,
         _ => Finding::Unclear(came.outcome()),
     })

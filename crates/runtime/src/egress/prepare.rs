@@ -3,7 +3,9 @@
 
 use super::renew::Renewals;
 use super::secrets::{self, NoSecret};
+use crate::causes::chain;
 use crate::run::{RunRequest, unix_millis};
+use crate::tape::Taping;
 use fumehood_backend::MadeFile;
 use fumehood_egress::Config;
 use fumehood_egress::tls::{Ca, Servers, trust};
@@ -45,16 +47,32 @@ impl Prepared {
 }
 
 /// Prepares the network of a run, if it has one, and adds to the command's variables what belongs to it.
-pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Prepared>, Ending> {
+pub(crate) fn prepare(
+    request: &mut RunRequest,
+    id: &TaskId,
+    taping: Option<&Taping>,
+) -> Result<Option<Prepared>, Ending> {
     let Some(egress) = request.envelope.network().egress.clone() else { return Ok(None) };
-    let vault = secrets::read_all(request.envelope.secrets(), &egress.rules).map_err(unread)?;
+    let tape = taping.map(Taping::mode).transpose().map_err(|error| Ending::NotStarted {
+        step: "open the tape".to_owned(),
+        why: chain(&error),
+        remedy: "look at the state folder; `fumehood audit verify` says what was changed".to_owned(),
+    })?;
+    let tape = tape.unwrap_or_default();
+    // What is played is answered as it was kept: values are neither asked for nor sent.
+    let vault = if tape.plays() {
+        secrets::imagine_all(request.envelope.secrets(), &egress.rules)
+    } else {
+        secrets::read_all(request.envelope.secrets(), &egress.rules)
+    };
+    let vault = vault.map_err(unread)?;
     for (name, placeholder) in vault.placeholders() {
         let name = OsString::from(name.as_str());
         request.exec.env.retain(|(known, _)| *known != name);
         request.exec.env.push((name, placeholder.as_str().into()));
     }
     let mut files = Vec::new();
-    let ca = if egress.rules.iter().any(Rule::needs_inside) {
+    let ca = if tape.sees_all() || egress.rules.iter().any(Rule::needs_inside) {
         let ca = Ca::make(id.as_str(), SystemTime::now()).map_err(|error| Ending::NotStarted {
             step: "make the sandbox's certificate authority".to_owned(),
             why: error.to_string(),
@@ -65,13 +83,16 @@ pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Pr
     } else {
         None
     };
-    let servers = Servers::read(&egress.authorities).map_err(|fault| Ending::NotStarted {
+    let authorities = if tape.plays() { &[][..] } else { &egress.authorities };
+    let servers = Servers::read(authorities).map_err(|fault| Ending::NotStarted {
         step: "read the authorities of `--upstream-ca`".to_owned(),
         why: fault.to_string(),
         remedy: fault.remedy().to_owned(),
     })?;
-    let renewals = Renewals::of(request.envelope.secrets(), &vault);
-    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault, servers), renewals }))
+    let renewals =
+        if tape.plays() { Renewals::default() } else { Renewals::of(request.envelope.secrets(), &vault) };
+    let config = Config { tape, ..Config::new(egress, ca, vault, servers) };
+    Ok(Some(Prepared { files, config, renewals }))
 }
 
 /// The files that make programs believe `ca` in addition to what they believe, and their variables.

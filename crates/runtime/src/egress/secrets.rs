@@ -40,6 +40,31 @@ pub(crate) fn read_all(declared: &[Declared], rules: &[Rule]) -> Result<Vault, N
     Ok(vault)
 }
 
+/// The same names and placeholders with values of chance, which open nothing anywhere.
+pub(crate) fn imagine_all(declared: &[Declared], rules: &[Rule]) -> Result<Vault, NoSecret> {
+    let mut vault = Vault::default();
+    for one in declared {
+        let shape = shape(&one.name, rules);
+        let mut bytes = [0; 24];
+        fill(&mut bytes);
+        let word: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let value = match shape {
+            Shape::AwsKeys => {
+                format!("{{\"AccessKeyId\":\"AKIAIOSFODNN7EXAMPLE\",\"SecretAccessKey\":\"{word}\"}}")
+            }
+            Shape::Pair => format!("user:{word}"),
+            Shape::Opaque => word,
+        };
+        let secret = made(one, Zeroizing::new(value.into_bytes()))?;
+        vault.add(secret, shape, &mut fill).map_err(|error| NoSecret {
+            name: one.name.clone(),
+            why: error.to_string(),
+            remedy: error.remedy().to_owned(),
+        })?;
+    }
+    Ok(vault)
+}
+
 /// Reads one secret's value.
 pub(crate) fn read(declared: &Declared) -> Result<Secret, NoSecret> {
     let fail =

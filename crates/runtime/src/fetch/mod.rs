@@ -122,12 +122,7 @@ fn open(state: &State, task: &TaskId, started: &Event) -> Result<TaskLog, NotFet
 }
 
 fn unwritten(error: &fumehood_audit::RecordError) -> NotFetched {
-    NotFetched {
-        step: "write the record".to_owned(),
-        why: chain(error),
-        remedy: "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`"
-            .to_owned(),
-    }
+    NotFetched { step: "write the record".to_owned(), why: chain(error), remedy: error.remedy().to_owned() }
 }
 
 fn unread(NoSecret { name, why, remedy }: NoSecret) -> NotFetched {

@@ -1,11 +1,13 @@
 //! What is asked about files, and who does it: a thread for each caller, as disks and callers are waited for.
 
 use super::failures;
+use super::files::inside::{self, Inside};
 use super::files::{Caller, GuestFiles, busy};
 use super::keeper::{Keeper, Verdict};
 use super::snapshot::{Origin, Taking};
 use crate::run::unix_millis;
-use fumehood_backend::Live;
+use fumehood_backend::{GuestStdio, Live};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, FailureCode, Phase, Said};
 use fumehood_model::event::Event;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ impl Keeper<'_> {
             Phase::Halted => return Err(failures::halted()),
             Phase::Ending => return Err(failures::ending()),
         }
-        let files = self.life.files.clone().ok_or_else(rootless)?;
+        let Some(files) = self.life.files.clone() else { return self.work_inside(number, ask) };
         // One is ours; each thread has another.
         if Arc::strong_count(&files) > MOST_AT_ONCE + 2 {
             return Err(busy());
@@ -34,7 +36,7 @@ impl Keeper<'_> {
         if let Some(event) = told(&ask)
             && !self.record(&event)
         {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
         let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
@@ -44,30 +46,78 @@ impl Keeper<'_> {
         Ok(())
     }
 
+    /// Has the guest written down whole. It is frozen when this returns.
+    fn write_down(&mut self, taking: &mut Taking) -> Verdict<u64> {
+        let folder = taking.machine(&self.life.snapshots)?;
+        let live = self.instance.live().ok_or_else(failures::ending)?;
+        let written = live.write_down(&folder).ok_or_else(|| failures::other_snapshot(false))?;
+        self.life.frozen.get_or_insert_with(Instant::now);
+        let bytes = written.map_err(|error| failures::not_frozen("write the machine down", error))?;
+        taking.wrote(bytes);
+        Ok(bytes)
+    }
+
+    /// The same, where the guest has to do it itself: one that stands still does nothing.
+    fn work_inside(&mut self, number: u64, ask: Ask) -> Verdict<()> {
+        if self.phase() == Phase::Paused {
+            return Err(failures::paused());
+        }
+        if Arc::strong_count(&self.life.hands) > MOST_AT_ONCE {
+            return Err(busy());
+        }
+        let words = inside::words(&ask)?;
+        let pipe = |nonblocking| fumehood_sys::process::pipe(nonblocking);
+        let pipes = pipe(false).and_then(|input| Ok((input, pipe(false)?, pipe(false)?)));
+        let ((stdin, feed), (answer, stdout), (_, stderr)) = pipes.map_err(|_exhausted| busy())?;
+        let stdio = GuestStdio::Pipes { stdin, stdout, stderr };
+        if let Some(event) = told(&ask)
+            && !self.record(&event)
+        {
+            return Err(self.unrecorded());
+        }
+        let live = self.instance.live().ok_or_else(failures::ending)?;
+        live.hand(&words, stdio).ok_or_else(rootless)?.map_err(|error| failures::of_exec(&error))?;
+        let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
+        let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
+        let held = Arc::clone(&self.life.hands);
+        let thread = std::thread::Builder::new().name("files".to_owned()).stack_size(STACK_BYTES);
+        let _ = thread.spawn(move || {
+            Inside::new(ask, caller, feed, answer).work();
+            drop(held);
+        });
+        Ok(())
+    }
+
     /// Takes the files while everything stands still. The disk is waited for afterwards, and by another thread. One
     /// that is paused or halted stays so.
-    pub(crate) fn snapshot(&mut self, number: u64, name: &str) -> Verdict<()> {
+    pub(crate) fn snapshot(&mut self, number: u64, name: &str, memory: Option<bool>) -> Verdict<()> {
         if self.phase() == Phase::Ending {
             return Err(failures::ending());
         }
+        let whole = self.life.machine;
+        if memory.is_some_and(|memory| memory != whole) {
+            return Err(failures::other_snapshot(whole));
+        }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
-        let mut taking = Taking::begin(&self.life.snapshots, name)?;
-        if !self.record(&Event::Snapshot { name: name.to_owned() }) {
-            return Err(failures::unrecorded());
+        let mut taking = Taking::begin(&self.life.snapshots, name, self.id)?;
+        let event = Event::Snapshot { name: name.to_owned() };
+        if !self.record(&event) {
+            return Err(self.unrecorded());
         }
         let mut attempts = 1;
         let frozen = loop {
-            let (frozen, stood) = self.take_files(&mut taking, kernel)?;
+            let (frozen, stood) = self.take_files(&mut taking, kernel, &event)?;
             if stood {
                 break frozen;
             }
             if attempts == MOST_ATTEMPTS {
-                return Err(restless());
+                return self.undone(&event, Err(restless()));
             }
             attempts += 1;
             drop(taking);
-            taking = Taking::begin(&self.life.snapshots, name)?;
+            taking = Taking::begin(&self.life.snapshots, name, self.id)?;
         };
+        self.reach();
         let head = self.log.head();
         let origin = Origin {
             sandbox: self.id.to_owned(),
@@ -87,26 +137,41 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Takes the files once. Gives for how long everything stood still, and whether it did.
-    fn take_files(&mut self, taking: &mut Taking, kernel: (u32, u32)) -> Verdict<(Duration, bool)> {
-        let paused = self.life.frozen.is_some();
-        if !paused {
+    /// Takes the files, or the whole machine, once. Gives for how long everything stood still, and whether it did.
+    fn take_files(
+        &mut self,
+        taking: &mut Taking,
+        kernel: (u32, u32),
+        event: &Event,
+    ) -> Verdict<(Duration, bool)> {
+        let (whole, paused) = (self.life.machine, self.life.frozen.is_some());
+        if !paused && !whole {
+            let settled = self.settle("write out what its kernel holds of files");
+            self.undone(event, settled)?;
             taking.hurry(&self.life.parts);
         }
         let begun = Instant::now();
-        if paused {
-            // What it did before is past.
-            self.instance.live().map(Live::stood);
+        let taken = if whole {
+            self.write_down(taking)
         } else {
-            self.freeze("stand still for a snapshot")?;
-        }
-        let taken = taking.take(&self.life.parts, kernel);
+            if paused {
+                // What it did before is past.
+                self.instance.live().map(Live::stood);
+            } else {
+                let frozen = self.freeze("stand still for a snapshot");
+                self.undone(event, frozen)?;
+            }
+            fault::point(Point::SnapshotFrozen);
+            taking.take(&self.life.parts, kernel)
+        };
         let stood = self.instance.live().is_none_or(Live::stood);
+        fault::point(Point::SnapshotCopied);
         if !paused {
-            self.thaw("go on after the snapshot")?;
+            let thawed = self.thaw("go on after the snapshot");
+            self.undone(event, thawed)?;
         }
         let frozen = begun.elapsed();
-        taken.map(|_| (frozen, stood))
+        self.undone(event, taken).map(|_| (frozen, stood))
     }
 }
 
@@ -114,7 +179,9 @@ impl Keeper<'_> {
 fn settle(taking: Taking, frozen: Duration, caller: Caller) {
     let name = taking.name().to_owned();
     let frozen_us = u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX);
-    caller.tell(&match taking.finish() {
+    let finished = taking.finish();
+    fault::point(Point::SnapshotPublished);
+    caller.tell(&match finished {
         Ok(bytes) => Said::Snapshot { name, bytes, frozen_us },
         Err(failure) => Said::Failed(failure),
     });

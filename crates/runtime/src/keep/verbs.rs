@@ -8,6 +8,7 @@ use crate::run::unix_millis;
 use crate::streams::Allowance;
 use fumehood_audit::os_text;
 use fumehood_backend::{ExecError, GuestStdio, Live};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::frame::Kind;
 use fumehood_keep::wire::{Ask, Claim, Exec, FailureCode, MOST_PATH_BYTES, Phase, Said};
 use fumehood_model::event::Event;
@@ -78,6 +79,11 @@ impl Keeper<'_> {
             }
             Ask::Input { exec } => self.input(number, exec),
             Ask::Dial { port } => self.dial(number, port),
+            Ask::Stop { keep_files: true } if self.life.machine => Err(failures::new(
+                FailureCode::Unsupported,
+                ("keep the files", "they are in the memory of a machine, which ends".to_owned()),
+                "take a snapshot first, then stop it: `fumehood snapshot ID NAME`",
+            )),
             Ask::Stop { keep_files } => {
                 self.set_role(number, Role::Stop);
                 self.finish("asked".to_owned(), keep_files, killed(9));
@@ -105,7 +111,7 @@ impl Keeper<'_> {
             | Ask::Remove { .. }
             | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
             Ask::Apply { allow, force, partial } => self.apply(&allow, &force, partial).map(Some),
-            Ask::Snapshot { name } => self.snapshot(number, &name).map(|()| None),
+            Ask::Snapshot { name, memory } => self.snapshot(number, &name, memory).map(|()| None),
         };
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match said {
@@ -169,11 +175,13 @@ impl Keeper<'_> {
             actor: Some(asked.actor.clone()).filter(|actor| !actor.is_empty()),
         };
         if !self.record(&started) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ExecRecorded);
         let oom_kills = self.instance.meters().oom_kills;
         let began = self.instance.live().map(|live| live.exec(&request, stdio));
         let began = began.unwrap_or(Err(ExecError::Silent));
+        fault::point(Point::ExecBegun);
         let now = Instant::now();
         let limit = asked.timeout_ms.map(Duration::from_millis).or(self.life.timeout);
         let expected = self.next_exec;
@@ -243,6 +251,9 @@ impl Keeper<'_> {
 
     fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
         self.is_at_work()?;
+        if !self.record_port(port) {
+            return Err(self.unrecorded());
+        }
         let call = self.instance.dial(port).map_err(|error| {
             if error == ExecError::Exhausted {
                 return failures::busy();
@@ -266,21 +277,32 @@ impl Keeper<'_> {
                 "signals are 1 to 64",
             ));
         }
-        let command = self.commands.get_mut(&exec).filter(|command| command.ended.is_none());
-        let command = command.ok_or_else(|| failures::no_exec(exec))?;
-        if command.cause.is_none() {
+        if !self.commands.get(&exec).is_some_and(|command| command.ended.is_none()) {
+            return Err(failures::no_exec(exec));
+        }
+        let event = Event::ExecSignalled { exec, signal };
+        if !self.record(&event) {
+            return Err(self.unrecorded());
+        }
+        if let Some(command) = self.commands.get_mut(&exec)
+            && command.cause.is_none()
+        {
             command.cause = Some(Cause::Signal(signal));
         }
-        let sent = self.instance.live().map(|live| live.signal(exec, i32::from(signal)));
-        match sent {
+        let sent = match self.instance.live().map(|live| live.signal(exec, i32::from(signal))) {
             Some(Ok(())) => Ok(Said::Done),
             Some(Err(error)) => Err(failures::of_exec(&error)),
             None => Err(failures::ending()),
-        }
+        };
+        self.undone(&event, sent)
     }
 
     fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> Verdict<Said> {
         let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
+        let terminal = command.asked.terminal.is_some() && command.ended.is_none();
+        if terminal && self.instance.live().is_some_and(|live| live.resize(exec, rows, columns)) {
+            return Ok(Said::Done);
+        }
         command.resize(rows, columns).map(|()| Said::Done).map_err(|_| {
             failures::bad(
                 "set the size",
@@ -293,11 +315,15 @@ impl Keeper<'_> {
     fn pause(&mut self) -> Verdict<Said> {
         self.is_at_work()?;
         if !self.record(&Event::Paused {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::PauseRecorded);
         let begun = Instant::now();
-        self.freeze("pause the sandbox")?;
+        let frozen = self.freeze("pause the sandbox");
+        self.undone(&Event::Paused {}, frozen)?;
+        fault::point(Point::PauseFrozen);
         self.life.paused = true;
+        self.reach();
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let reclaimed_bytes = self.instance.live().map_or(0, Live::push_out);
         Ok(Said::Paused { frozen_us, reclaimed_bytes })
@@ -316,9 +342,11 @@ impl Keeper<'_> {
             }
         }
         if !self.record(&Event::Resumed {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
-        self.thaw("resume the sandbox")?;
+        let thawed = self.thaw("resume the sandbox");
+        self.undone(&Event::Resumed {}, thawed)?;
+        fault::point(Point::PauseFrozen);
         self.life.paused = false;
         Ok(Said::Done)
     }
@@ -329,14 +357,15 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Halted {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         self.life.halted = true;
         self.wall.hold(true);
         self.publisher.hold(true);
         self.relays.clear();
         if self.life.frozen.is_none() {
-            self.freeze("stop the processes (the network is cut, and no new work is taken)")?;
+            let frozen = self.freeze("stop the processes (the network is cut, and no new work is taken)");
+            self.undone(&Event::Halted {}, frozen)?;
         }
         Ok(Said::Done)
     }
@@ -346,10 +375,11 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Released {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         if !self.life.paused && self.life.frozen.is_some() {
-            self.thaw("let the processes go on")?;
+            let thawed = self.thaw("let the processes go on");
+            self.undone(&Event::Released {}, thawed)?;
         }
         self.wall.hold(false);
         self.publisher.hold(false);
@@ -365,6 +395,12 @@ impl Keeper<'_> {
         self.life.frozen = Some(now);
         self.life.look_at = (!held).then(|| now + LOOKS_EVERY);
         Ok(())
+    }
+
+    /// Before files are looked at from outside.
+    pub(crate) fn settle(&mut self, what: &str) -> Verdict<()> {
+        let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
+        live.settle().map_err(|error| failures::not_frozen(what, error))
     }
 
     pub(crate) fn thaw(&mut self, what: &str) -> Verdict<()> {
@@ -403,8 +439,9 @@ impl Keeper<'_> {
             labels: claim.labels.clone(),
         };
         if !self.record(&claimed) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ClaimRecorded);
         let Claim { actor, env, labels, expires_ms } = claim;
         for (name, value) in &env {
             self.life.base.env.retain(|(known, _)| known != name.as_str());
@@ -420,8 +457,9 @@ impl Keeper<'_> {
 
     fn expire(&mut self, at_ms: Option<u64>) -> Verdict<Said> {
         if !self.record(&Event::Expires { until_ms: at_ms }) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ExpireRecorded);
         self.life.spec.expires_ms = at_ms;
         self.write_description();
         Ok(Said::Done)

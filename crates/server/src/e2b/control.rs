@@ -455,12 +455,9 @@ async fn snapshot(
     Told(asked): Told<Asked>,
 ) -> Done {
     caller.needs(Scope::Write)?;
-    if asked.memory == Some(true) {
-        let cause = "at this level a snapshot has files, and no memory";
-        return Err(ApiError::plain(Code::Unsupported, "take the snapshot", cause).into());
-    }
     let live = engine.find(&caller, &id)?;
-    let snapshot = engine.snapshot(&live, asked.name.as_deref()).await?;
+    let snapshot =
+        engine.snapshot(&live, asked.name.as_deref(), asked.memory.filter(|memory| *memory)).await?;
     Ok((StatusCode::CREATED, Json(snapshot_words(&snapshot))).into_response())
 }
 

@@ -12,6 +12,7 @@ use crate::registry::{Repeat, Row};
 use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Published, Sandbox, State};
 use crate::spawn::{self, Birth};
 use crate::template;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Claim, Spec};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
@@ -25,6 +26,8 @@ pub(super) const OWN_LABELS: &str = "fumehood.";
 pub(super) const REPEAT_LABEL: &str = "fumehood.repeat";
 /// The label that says whose it is.
 pub(super) const TEAM_LABEL: &str = "fumehood.team";
+/// The label that says which start of the daemon makes it: one of this start is not a stranger.
+pub(super) const DAEMON_LABEL: &str = "fumehood.daemon";
 const MOST_LABELS: usize = 64;
 const MOST_TEXT_BYTES: usize = 4096;
 const MOST_REPEAT_KEY_BYTES: usize = 256;
@@ -43,6 +46,8 @@ struct Plan<'a> {
     spec: Spec,
     expires_ms: Option<u64>,
     origin: Origin,
+    /// The daemon that makes it.
+    instance: &'a str,
 }
 
 /// What a sandbox comes from.
@@ -155,7 +160,7 @@ impl Engine {
             return Err(ApiError::plain(Code::QuotaExceeded, "create the sandbox", cause));
         }
         let expires_ms = self.end_of(Some(ttl))?;
-        let mut plan = Plan { caller, new, spec, expires_ms, origin };
+        let mut plan = Plan { caller, new, spec, expires_ms, origin, instance: &self.0.instance };
         let sandbox = match self.claim(&mut plan).await? {
             Some(sandbox) => sandbox,
             None => self.make_now(plan).await?,
@@ -187,8 +192,13 @@ impl Engine {
             let (live, child) = plan.live(birth);
             let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
             // On the books first: should the daemon die now, the next one finds whose it became.
-            self.0.registry.register(row, plan.origin.repeat.clone()).await?;
+            if let Err(error) = self.0.registry.register(row, plan.origin.repeat.clone()).await {
+                self.discard(live.keeper().clone(), child);
+                return Err(error);
+            }
+            fault::point(Point::ClaimRegistered);
             if live.keeper().call(&Ask::Claim(claim)).await.is_ok() {
+                fault::point(Point::ClaimDone);
                 self.0.counters.claimed.fetch_add(1, Ordering::Relaxed);
                 let sandbox = live.sandbox();
                 self.hold(&live);
@@ -196,8 +206,8 @@ impl Engine {
                 self.refill(key);
                 return Ok(Some(sandbox));
             }
-            self.0.registry.strike(live.id().to_string()).await?;
             self.discard(live.keeper().clone(), child);
+            self.0.registry.strike(live.id().to_string()).await?;
         }
         self.refill(key);
         Ok(None)
@@ -208,11 +218,13 @@ impl Engine {
         plan.spec.actor = plan.caller.actor();
         plan.spec.expires_ms = plan.keeper_end();
         plan.spec.pooled = false;
+        fault::point(Point::CreateAsked);
         let permit = self.0.spawns.acquire().await;
         let began = Instant::now();
         let birth = spawn::spawn(&self.0.config, &plan.spec).await;
         drop(permit);
         let birth = birth?;
+        fault::point(Point::CreateBorn);
         if let Some(key) = self.0.pools.key(&plan.spec) {
             self.0.pools.measured(&key, began.elapsed());
         }
@@ -222,6 +234,7 @@ impl Engine {
             self.discard(live.keeper().clone(), child);
             return Err(error);
         }
+        fault::point(Point::CreateRegistered);
         let sandbox = live.sandbox();
         self.hold(&live);
         self.watch(live, child);
@@ -234,14 +247,18 @@ impl Engine {
         tokio::spawn(async move {
             // While all is halted nothing new comes to be; the next claim fills the line again.
             while !engine.0.halts.is_team_halted("")
-                && let Some(spec) = engine.0.pools.wanted(&key)
+                && let Some(mut spec) = engine.0.pools.wanted(&key)
             {
+                spec.labels.insert(DAEMON_LABEL.to_owned(), engine.0.instance.clone());
                 let permit = engine.0.spawns.acquire().await;
                 let began = Instant::now();
                 let birth = spawn::spawn(&engine.0.config, &spec).await;
                 drop(permit);
                 match birth {
-                    Ok(birth) => engine.0.pools.add(&key, birth, began.elapsed()),
+                    Ok(birth) => {
+                        fault::point(Point::PoolBorn);
+                        engine.0.pools.add(&key, birth, began.elapsed());
+                    }
                     Err(error) => {
                         engine.0.pools.give_up(&key);
                         crate::log::warn("pool", &error.to_string());
@@ -277,6 +294,7 @@ impl Plan<'_> {
     fn labels(&self) -> std::collections::BTreeMap<String, String> {
         let mut labels = self.new.labels.clone();
         labels.insert(TEAM_LABEL.to_owned(), self.caller.team.clone());
+        labels.insert(DAEMON_LABEL.to_owned(), self.instance.to_owned());
         if let Some(repeat) = &self.origin.repeat {
             labels.insert(REPEAT_LABEL.to_owned(), format!("{} {}", repeat.fingerprint, repeat.key));
         }

@@ -8,6 +8,7 @@ mod create;
 mod halting;
 mod lifecycle;
 mod snapshots;
+mod strays;
 mod timers;
 mod warm;
 
@@ -26,15 +27,18 @@ use crate::sandbox::{Ended, Filter, Listed, Metrics, Page, Sandbox, State};
 use crate::template::Templates;
 use crate::tokens::Tokens;
 use fumehood_keep::client::CallError;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Said, Status};
 use fumehood_model::id::TaskId;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 
+/// Random bytes in the name of a start.
+const INSTANCE_BYTES: usize = 8;
 /// Ended sandboxes that a list looks through.
 const MOST_ENDED: usize = 10_000;
 
@@ -52,6 +56,11 @@ struct Parts {
     quotas: Quotas,
     pools: Pools,
     halts: Arc<Halts>,
+    /// Of this start of the daemon: keepers that it is just making say so.
+    instance: String,
+    strays: strays::Strays,
+    /// Something may have been left that neither keeper nor reaper removed.
+    unswept: AtomicBool,
     living: RwLock<HashMap<TaskId, Live>>,
     /// Keepers that may be started at once.
     spawns: Semaphore,
@@ -101,6 +110,9 @@ impl Engine {
             quotas: Quotas::load(registry.clone()).await?,
             pools: Pools::new(&config),
             halts: Arc::new(Halts::open(&folder)?),
+            instance: crate::keys::random_hex(INSTANCE_BYTES)?,
+            strays: strays::Strays::default(),
+            unswept: AtomicBool::new(false),
             living: RwLock::default(),
             spawns: Semaphore::new(config.spawns.max(1)),
             repeats: create::Repeats::default(),
@@ -111,7 +123,6 @@ impl Engine {
         };
         let engine = Self(Arc::new(parts));
         engine.adopt().await?;
-        engine.prune_forks().await;
         engine.start_timers();
         Ok(engine)
     }
@@ -216,7 +227,10 @@ impl Engine {
     pub async fn enter(&self, live: &Live) -> Result<Use, ApiError> {
         loop {
             match live.use_if_running() {
-                Ok(entered) => return Ok(entered),
+                Ok(entered) => {
+                    fault::point(Point::Entered);
+                    return Ok(entered);
+                }
                 Err(State::Paused) if live.sandbox().auto_resume => {
                     self.wake(live, None).await?;
                 }
@@ -270,8 +284,8 @@ impl Engine {
     pub(crate) async fn ask(&self, live: &Live, ask: &Ask) -> Result<Said, ApiError> {
         let said = live.keeper().call(ask).await;
         if matches!(said, Err(CallError::Unreachable(_) | CallError::Closed)) && self.is_gone(live).await {
-            let expired = live.sandbox().expires_ms.is_some_and(|end| end <= clock::now_ms());
-            self.forget(live, if expired { "expired" } else { "lost" }).await;
+            let cause = self.cause(&live.sandbox()).await;
+            self.forget(live, cause).await;
             return Err(not_usable(live, State::Ended));
         }
         said.map_err(ApiError::from)
@@ -279,8 +293,7 @@ impl Engine {
 
     /// Whether nobody listens at a keeper's socket any more: nothing less than that ends a sandbox.
     async fn is_gone(&self, live: &Live) -> bool {
-        let Err(CallError::Unreachable(error)) = live.keeper().call(&Ask::Status).await else { return false };
-        matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+        live.keeper().call(&Ask::Status).await.is_err_and(|error| is_nobody(&error))
     }
 
     /// Takes a sandbox off the books. Once; what comes later changes nothing.
@@ -297,6 +310,8 @@ impl Engine {
         counters.ended.fetch_add(1, Ordering::Relaxed);
         if cause == "lost" {
             counters.lost.fetch_add(1, Ordering::Relaxed);
+            // Its reaper cleans up, if that lives.
+            self.0.unswept.store(true, Ordering::Relaxed);
         }
         self.0.living.write().unwrap_or_else(PoisonError::into_inner).remove(live.id());
         self.keep(sandbox).await;
@@ -314,6 +329,21 @@ impl Engine {
     fn living(&self) -> std::sync::RwLockReadGuard<'_, HashMap<TaskId, Live>> {
         self.0.living.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Finishes what was begun, also when whoever asked for it goes away meanwhile.
+async fn whole<T: Send + 'static>(
+    what: &str,
+    work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::spawn(work).await;
+    done.map_err(|error| ApiError::plain(Code::Internal, what, error.to_string())).flatten()
+}
+
+/// Whether an error says that nobody listens at a keeper's socket, and not only that it could not be asked just now.
+fn is_nobody(error: &CallError) -> bool {
+    let CallError::Unreachable(error) = error else { return false };
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
 /// The folder of the daemon's own files in a state folder.

@@ -1,7 +1,8 @@
 //! Files kept under a name, and children that begin with them.
 
 use super::create::Origin;
-use super::{Engine, strange};
+use super::strays::Folder;
+use super::{Engine, strange, whole};
 use crate::caller::{Caller, Scope};
 use crate::clock;
 use crate::error::{ApiError, Code};
@@ -9,30 +10,41 @@ use crate::keys;
 use crate::live::Live;
 use crate::registry::Kept;
 use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Forked, Said, Spec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Children of one fork.
 const MOST_CHILDREN: usize = 100;
-/// How the keepers' names of what a fork makes for its children begin.
-const FORK: &str = ".fork-";
-/// What is older than this has lost whoever made it.
-const FORSAKEN: Duration = Duration::from_secs(3600);
-/// Digits that make a snapshot's name among the keepers' unique.
-const RANDOM_BYTES: usize = 10;
 
 // === impl Engine ===
 
 impl Engine {
-    /// Keeps a sandbox's files under a name of the team's own; one is made up if absent.
+    /// Keeps a sandbox's files, or at the level `microvm` the whole of it, under a name of the team's own; one is made
+    /// up if absent. With `memory` it is kept with that, or without, or not at all.
     ///
     /// # Errors
     /// The name is taken; its keeper could not do it.
-    pub async fn snapshot(&self, live: &Live, name: Option<&str>) -> Result<Snapshot, ApiError> {
+    pub async fn snapshot(
+        &self,
+        live: &Live,
+        name: Option<&str>,
+        memory: Option<bool>,
+    ) -> Result<Snapshot, ApiError> {
+        let (engine, live, name) = (self.clone(), live.clone(), name.map(str::to_owned));
+        whole("take the snapshot", async move { engine.keep_files(&live, name, memory).await }).await
+    }
+
+    async fn keep_files(
+        &self,
+        live: &Live,
+        name: Option<String>,
+        memory: Option<bool>,
+    ) -> Result<Snapshot, ApiError> {
         let sandbox = live.sandbox();
-        let folder = format!("s{}", keys::random_hex(RANDOM_BYTES)?);
-        let name = name.map_or_else(|| folder.clone(), str::to_owned);
+        let folder = self.0.strays.folder()?;
+        let name = name.unwrap_or_else(|| folder.name().to_owned());
         keys::name(&name, "snapshot")?;
         let taken = || {
             let cause = format!("there is a snapshot or a template `{name}`");
@@ -42,13 +54,7 @@ impl Engine {
         if known.is_some() || self.0.templates.spec(&name).is_some() {
             return Err(taken());
         }
-        let transition = live.transition().await;
-        let Said::Snapshot { bytes, frozen_us, .. } =
-            self.ask(live, &Ask::Snapshot { name: folder.clone() }).await?
-        else {
-            return Err(strange("Snapshot"));
-        };
-        drop(transition);
+        let (bytes, frozen_us) = self.copy_files(live, &folder, memory).await?;
         let snapshot = Snapshot {
             name: name.clone(),
             team: sandbox.team,
@@ -59,8 +65,32 @@ impl Engine {
             frozen_us,
         };
         let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..live.spec().clone() };
-        let kept = Kept { snapshot: snapshot.clone(), folder, spec };
-        if self.0.registry.add_snapshot(kept).await? { Ok(snapshot) } else { Err(taken()) }
+        let kept = Kept { snapshot: snapshot.clone(), folder: folder.name().to_owned(), spec };
+        let added = self.0.registry.add_snapshot(kept).await?;
+        fault::point(Point::SnapshotKept);
+        if added {
+            folder.settle();
+            return Ok(snapshot);
+        }
+        Err(taken())
+    }
+
+    /// Copies a sandbox's files to a folder that is nobody's yet: gives the bytes, and how long it stood still (µs).
+    async fn copy_files(
+        &self,
+        live: &Live,
+        folder: &Folder,
+        memory: Option<bool>,
+    ) -> Result<(u64, u64), ApiError> {
+        self.0.registry.mean_folder(folder.name().to_owned()).await?;
+        fault::point(Point::SnapshotMeant);
+        let _transition = live.transition().await;
+        let said = self.ask(live, &Ask::Snapshot { name: folder.name().to_owned(), memory }).await?;
+        fault::point(Point::SnapshotTaken);
+        match said {
+            Said::Snapshot { bytes, frozen_us, .. } => Ok((bytes, frozen_us)),
+            _ => Err(strange("Snapshot")),
+        }
     }
 
     /// The caller's snapshots, by name.
@@ -83,14 +113,17 @@ impl Engine {
             let cause = format!("snapshot `{shown}` was not found");
             return Err(ApiError::plain(Code::NotFound, "remove the snapshot", cause));
         };
-        self.0.registry.remove_snapshot(caller.team.clone(), name.to_owned()).await?;
-        let folder = self.0.config.snapshots.join(&kept.folder);
-        match tokio::fs::remove_dir_all(&folder).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(ApiError::plain(Code::Internal, "remove the snapshot's files", error.to_string()))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        let (engine, team, name) = (self.clone(), caller.team.clone(), name.to_owned());
+        whole("remove the snapshot", async move {
+            let folder = engine.0.strays.hold(&kept.folder);
+            engine.0.registry.disown_snapshot(team, name, kept.folder).await?;
+            fault::point(Point::SnapshotForgotten);
+            // Gone for the caller; the files go now, or with a later look.
+            drop(folder);
+            engine.remove_strays().await;
+            Ok(())
+        })
+        .await
     }
 
     /// Makes `count` children of a sandbox, each with files like its own at one moment, and an envelope that is its own or
@@ -109,17 +142,29 @@ impl Engine {
             let cause = format!("{count} children were asked for, of 1 to {MOST_CHILDREN}");
             return Err(ApiError::plain(Code::BadRequest, "fork the sandbox", cause));
         }
+        let (engine, caller, live) = (self.clone(), caller.clone(), live.clone());
+        whole(
+            "fork the sandbox",
+            async move { engine.make_children(&caller, &live, (count, narrow), ttl).await },
+        )
+        .await
+    }
+
+    async fn make_children(
+        &self,
+        caller: &Caller,
+        live: &Live,
+        (count, narrow): (usize, serde_json::Value),
+        ttl: Option<Duration>,
+    ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
+        // Never anybody's: whatever happens, it is removed in the end.
+        let folder = self.0.strays.passing()?;
+        self.copy_files(live, &folder, None).await?;
+        fault::point(Point::ForkTaken);
         let parent = live.sandbox();
-        // Hidden, and not waited for until it is on the disk: it is gone before anybody could ask for it.
-        let name = format!("{FORK}{}", keys::random_hex(RANDOM_BYTES)?);
-        let transition = live.transition().await;
-        let Said::Snapshot { .. } = self.ask(live, &Ask::Snapshot { name: name.clone() }).await? else {
-            return Err(strange("Snapshot"));
-        };
-        drop(transition);
         // A child of a child is measured by what that is, which its keeper wrote down.
         let envelope = self.envelope(live.id()).await?;
-        let (snapshot, forked) = (Some(name.clone()), Some(Forked { narrow }));
+        let (snapshot, forked) = (Some(folder.name().to_owned()), Some(Forked { narrow }));
         let spec = Spec { snapshot, envelope, forked, ..live.spec().clone() };
         let new = NewSandbox {
             template: Some(parent.template),
@@ -144,24 +189,10 @@ impl Engine {
                 .map_err(|error| ApiError::plain(Code::Internal, "fork the sandbox", error.to_string()));
             children.push(child.flatten());
         }
+        fault::point(Point::ForkBorn);
         // Each child has a copy of its own by now.
-        if let Err(error) = tokio::fs::remove_dir_all(self.0.config.snapshots.join(&name)).await {
-            crate::log::warn("fork", &error.to_string());
-        }
+        drop(folder);
+        self.remove_strays().await;
         Ok(children)
-    }
-
-    /// Removes what forks left that were cut off by our end.
-    pub(super) async fn prune_forks(&self) {
-        let Ok(mut all) = tokio::fs::read_dir(&self.0.config.snapshots).await else { return };
-        while let Ok(Some(entry)) = all.next_entry().await {
-            let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(FORK));
-            // Forks without a daemon may be under way.
-            let age =
-                entry.metadata().await.and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
-            if ours && age.is_some_and(|age| age > FORSAKEN) {
-                let _ = tokio::fs::remove_dir_all(entry.path()).await;
-            }
-        }
     }
 }

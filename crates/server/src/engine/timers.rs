@@ -4,6 +4,8 @@ use super::{Engine, Pausing};
 use crate::clock;
 use crate::live::Live;
 use crate::sandbox::{OnTimeout, State};
+use fumehood_keep::fault::{self, Point};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -62,7 +64,9 @@ impl Engine {
 
     /// Decides again while nobody else can change the state: whoever came in between is not disturbed.
     async fn time_is_over(&self, live: &Live) {
-        let done = if !live.is_expired(clock::now_ms()) {
+        let is_idle = !live.is_expired(clock::now_ms());
+        fault::point(if is_idle { Point::IdleFound } else { Point::ExpiryFound });
+        let done = if is_idle {
             self.pause(live, Pausing::Idle).await.map(|_| ())
         } else if live.sandbox().on_timeout == OnTimeout::Pause {
             self.pause(live, Pausing::Expired).await.map(|_| ())
@@ -103,6 +107,11 @@ impl Engine {
                 });
             }
             while asked.join_next().await.is_some() {}
+            self.remove_strays().await;
+            self.adopt_strangers().await;
+            if self.0.unswept.swap(false, Ordering::Relaxed) {
+                crate::spawn::sweep(&self.0.config);
+            }
         }
     }
 }

@@ -54,7 +54,7 @@ impl Engine {
         let spec = Spec { pooled: true, actor: "daemon".to_owned(), ..spec.clone() };
         let birth = spawn::spawn(&self.0.config, &spec).await?;
         let keeper = crate::keeper::Keeper::at(birth.socket);
-        let said = keeper.call(&Ask::Snapshot { name: name.to_owned() }).await;
+        let said = keeper.call(&Ask::Snapshot { name: name.to_owned(), memory: None }).await;
         self.discard(keeper, birth.child);
         match said {
             Ok(Said::Snapshot { .. }) => Ok(()),

@@ -77,6 +77,8 @@ pub(super) struct Span {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Named {
     name: Option<String>,
+    /// With memory and processes, or files alone; what the sandbox's level keeps, if absent.
+    memory: Option<bool>,
 }
 
 /// A fork.
@@ -260,7 +262,7 @@ pub(super) async fn snapshot(
     Words(named): Words<Named>,
 ) -> Result<(StatusCode, Json<Snapshot>), ApiError> {
     let live = engine.find(&caller, &id)?;
-    Ok((StatusCode::CREATED, Json(engine.snapshot(&live, named.name.as_deref()).await?)))
+    Ok((StatusCode::CREATED, Json(engine.snapshot(&live, named.name.as_deref(), named.memory).await?)))
 }
 
 pub(super) async fn fork(

@@ -70,7 +70,7 @@ impl Registry {
     pub fn open(folder: &Path) -> Result<Self, ApiError> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(failed("make the daemon's folder", error));
+                return Err(ApiError::of_host(Code::Registry, "make the daemon's folder", &error));
             }
             Ok(()) | Err(_) => {}
         }
@@ -102,7 +102,7 @@ impl Registry {
         });
         self.jobs.send(job).await.map_err(|_| failed(what, "its thread ended"))?;
         let done = answered.await.map_err(|_| failed(what, "its thread ended"))?;
-        done.map_err(|error| failed(what, error))
+        done.map_err(|error| unwritten(what, &error))
     }
 
     /// Brings all that was written into the one file.
@@ -147,10 +147,35 @@ fn failed(what: &str, cause: impl ToString) -> ApiError {
     ApiError::plain(Code::Registry, what, cause.to_string())
 }
 
+/// Why a statement was not carried out. Nothing of it was written then.
+fn unwritten(what: &str, error: &rusqlite::Error) -> ApiError {
+    use rusqlite::ErrorCode;
+    let remedy = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another program holds `serve/registry.sqlite` locked: end it, and try again"
+        }
+        Some(ErrorCode::DiskFull) => fumehood_model::remedy::NO_SPACE,
+        Some(ErrorCode::ReadOnly) => {
+            "the registry is read-only: mount the disk of the state folder writable, and give yourself the rights to `serve`"
+        }
+        Some(ErrorCode::CannotOpen) => {
+            "see that `serve` in the state folder is yours, and that the daemon may open more files (`ulimit -n`)"
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            "the disk of the state folder is full or fails: free space there, and look at the host's log"
+        }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            "the registry is damaged: end the daemon, and bring a copy of `serve/registry.sqlite` back"
+        }
+        Some(_) | None => Code::Registry.remedy(),
+    };
+    ApiError::new(Code::Registry, what, error.to_string(), remedy)
+}
+
 fn lock(path: &Path) -> Result<File, ApiError> {
     let what = "take the daemon's folder";
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = file.map_err(|error| failed(what, error))?;
+    let file = file.map_err(|error| ApiError::of_host(Code::Registry, what, &error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(ApiError::new(
@@ -170,7 +195,7 @@ fn open(path: &Path) -> Result<Connection, ApiError> {
         judge(&connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?, path)?;
     } else {
         let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-        made.map_err(|error| failed("make the registry", error))?;
+        made.map_err(|error| ApiError::of_host(Code::Registry, "make the registry", &error))?;
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     prepare(&connection, is_new).map_err(|error| broken(path, &error))?;
@@ -229,7 +254,7 @@ fn broken(path: &Path, error: &rusqlite::Error) -> ApiError {
             "end that program; nothing was changed",
         ),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => refused(path, &error.to_string()),
-        Some(_) | None => failed("open the registry", error),
+        Some(_) | None => unwritten("open the registry", error),
     }
 }
 

@@ -99,6 +99,11 @@ pub enum Op {
     MountsPrivate,
     /// A fresh memory-backed root; becomes the working directory.
     NewRoot(Root),
+    /// Give that root, where the working directory is, another size.
+    ResizeRoot {
+        size_bytes: u64,
+        inodes: u64,
+    },
     /// Put a detached mount onto a host folder. The descriptor goes on showing it, wherever it is mounted.
     Attach {
         tree: Arc<OwnedFd>,
@@ -298,6 +303,10 @@ impl Program {
         self.steps.extend(other.steps);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     pub(super) fn phrase(&self, step: usize) -> &'static str {
         match self.steps.get(step) {
             Some((Op::Gateway(gateway), _)) => gateway.phrase(),
@@ -309,7 +318,12 @@ impl Program {
 
     /// Applies every step in order. Returns when one failed, or when none executed a program.
     pub(super) fn apply(&self, outcome: &Outcome) {
-        for (step, (op, _)) in self.steps.iter().enumerate() {
+        self.apply_after(0, outcome);
+    }
+
+    /// As [`Program::apply`], for a program whose first step counts as number `first`.
+    pub(super) fn apply_after(&self, first: usize, outcome: &Outcome) {
+        for (step, (op, _)) in (first..).zip(&self.steps) {
             if matches!(op, Op::Execute { .. } | Op::BecomeProgram(_) | Op::ExecutePath { .. }) {
                 outcome.fate.store(EXECUTING, Ordering::Release);
             }
@@ -351,6 +365,7 @@ impl Op {
             Self::Hostname(name) => ids::hostname(name),
             Self::MountsPrivate => mount::private(),
             Self::NewRoot(root) => mount::new_root(root),
+            Self::ResizeRoot { size_bytes, inodes } => mount::resize_root(*size_bytes, *inodes),
             Self::Attach { tree, at } => mount::attach(tree, at),
             Self::Bind { source, target, attributes, idmap } => {
                 mount::bind(source, target, *attributes, idmap.as_ref())
