@@ -93,7 +93,7 @@ fn run_batch(outside: &Rc<world::Outside>, random: &mut Random, counts: &mut Cou
         let ca = Ca::make("identity", SystemTime::now()).unwrap();
         let inside = client::believing([ca.der(), outside.der()]);
         let believed = crate::tls::Servers::read(&lab.gate.table().egress().authorities).unwrap();
-        let readers = Readers::new(believed, Some(ca), vault());
+        let readers = Readers::new(believed, Some(ca), vault(), crate::tape::Mode::default());
         let mut door: Door = Entrance::new(lab.gate.clone(), Rc::new(readers));
         // Each client speaks first, however late: which way it takes is not to depend on how busy the machine is.
         door.grace = client::LIMIT;
