@@ -130,6 +130,10 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
 }
 
 /// A folder by a path that holds wherever a probe starts.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "names a folder for processes that start elsewhere, and guards nothing"
+)]
 fn rooted(image: Option<&str>) -> Option<String> {
     let image = image?;
     let found = is_folder(image).then(|| std::fs::canonicalize(image).ok()).flatten();

@@ -210,7 +210,7 @@ impl Work<'_> {
     /// Makes an image of what there is.
     fn keep(&self, base: Option<&Image>, layers: &[Layer], name: &Reference) -> Result<Pulled, Failure> {
         let settings = &self.template.settings;
-        Ok(build::image(&self.store, base, layers, settings, name, &mut |_| {})?)
+        Ok(build::image(&self.store, (base, layers), settings, name, &mut |_| {})?)
     }
 
     /// The name of one that is not whole yet.
