@@ -44,6 +44,7 @@ want qemu-system-x86_64 qemu-system-x86
 [ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
 ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing="$missing postgresql"
 /usr/bin/python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"
+/usr/bin/python3 -c "import venv, ensurepip" 2> /dev/null || missing="$missing python3-venv"
 /usr/bin/python3 -c "import setuptools" 2> /dev/null || missing="$missing python3-setuptools"
 libc=
 for place in /usr/lib/x86_64-linux-gnu/libc.a /usr/lib64/libc.a /usr/lib/libc.a; do
@@ -108,6 +109,10 @@ trap 'rm -f "$log" "$log.failed"' EXIT
 tests() {
     { cargo test --workspace --locked --no-fail-fast 2>&1 || : > "$log.failed"; } | tee "$log"
 }
+# The official E2B packages at the pinned versions, from PyPI and npm, kept in `target/e2b`: they count as tests.
+e2b() {
+    { cargo test -p fumehood --test e2b --locked -- --ignored --nocapture 2>&1 || : > "$log.failed"; } | tee -a "$log"
+}
 # One line for all of them: N passed, M failed.
 sum() {
     awk '/^test result:/ { passed += $4; failed += $6 }
@@ -117,10 +122,13 @@ stage format cargo fmt --all --check
 stage lints cargo clippy --workspace --all-targets --locked -- -D warnings
 stage tidy cargo xtask tidy
 stage tests tests
+stage e2b e2b
 if [ -e "$log.failed" ]; then
     sum
     exit 1
 fi
+# Load on the daemon with kills in the middle; `cargo xtask soak 30` looks longer.
+stage soak cargo xtask soak "${SOAK_MINUTES:-2}" target/x86_64-unknown-linux-gnu/debug/fumehood
 # A smoke of each fuzz target; `fuzz/run TARGET 60` looks longer.
 stage fuzz cargo xtask fuzz "${FUZZ_SECONDS:-10}"
 sum

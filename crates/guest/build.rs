@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     println!("cargo::rerun-if-changed=guestd");
     println!("cargo::rerun-if-changed=wire");
     println!("cargo::rerun-if-changed=../backend-native/init");
+    println!("cargo::rerun-if-changed=../backend/src/answer.rs");
     println!("cargo::rerun-if-changed=build.rs");
     let Some((compiler, target, out)) = var("RUSTC").zip(var("TARGET")).zip(var("OUT_DIR")).map(flat) else {
         println!("cargo::error=the build script must be run by Cargo");

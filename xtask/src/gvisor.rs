@@ -10,9 +10,9 @@ const FURTHER_MS: f64 = 5.0;
 
 /// Runs the benchmark, shows its line and what was made of it.
 pub(crate) fn judge() -> Done {
-    let mut command =
-        run::cargo(&["bench", "--locked", "--package", "fumehood-backend-gvisor", "--bench", "engine"]);
-    let told = run::output(&mut command)?;
+    let words = ["bench", "--locked", "--package", "fumehood-backend-gvisor", "--bench", "engine"];
+    run::must(run::cargo(&words).arg("--no-run"))?;
+    let told = run::output(&mut run::cargo(&words))?;
     let line = told.lines().find(|line| line.starts_with("{\"bench\":\"gvisor\""));
     let line = line.ok_or("gvisor: the benchmark printed no figures")?;
     run::say(line);

@@ -1,4 +1,4 @@
-//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | conformance | prove | size | full`.
+//! Builds, checks and measures Fumehood: `cargo xtask tidy | bench | soak | conformance | prove | size | full`.
 //!
 //! It stands outside the product: nothing here is shipped, and nothing shipped depends on it.
 
@@ -36,12 +36,14 @@ Usage: cargo xtask COMMAND
                    engine       engine-only figures, from the benchmark in backend-native
                    gvisor       the gvisor level beside `runsc run`
                    memory       mean memory of idle sandboxes
+                   microvm      machines with a small root: restore, forks, snapshots
                    serve        the daemon over HTTP: claims, bursts, a thousand idle sandboxes, the kill switch
                    size         size of the binary and of init, and that both are static
                    wasm         the engine of the level wasm, and a script beside node
                    workspace    start under a large copy-on-write workspace, beside an empty one
     egress [PART]  the egress wall: start, stream, requests, memory, decide
-    microvm IMAGE [BINARY]  restore, forks and snapshots of machines with that root folder
+    microvm IMAGE [BINARY]  the same of machines with that root folder, which has `/bin/echo` and `/bin/sleep`
+  soak MINUTES [BINARY]  mixed load on the daemon, with processes of ours ended in the middle: nothing grows, nothing is left
   fuzz SECONDS  every fuzz target for so long
   size          size of the binary and of init, and that both are static
   conformance   run the conformance list; write docs/parity.md and the matrix of docs/levels.md
@@ -51,11 +53,12 @@ Usage: cargo xtask COMMAND
 ";
 
 /// The parts of `bench`.
-const BENCH: [run::Part; 8] = [
+const BENCH: [run::Part; 9] = [
     ("start", bench::whole_process),
     ("engine", engine::judge),
     ("gvisor", gvisor::judge),
     ("memory", memory::idle),
+    ("microvm", microvm::of_a_small_root),
     ("serve", serve::judge),
     ("size", size::check),
     ("wasm", wasm::judge),
@@ -73,10 +76,13 @@ fn main() -> ExitCode {
         ["bench", "egress", parts @ ..] => egress::judge(parts),
         // How `bench egress` starts itself again in its network.
         ["bench", "egress-within", folder, parts @ ..] => egress::within(folder.as_ref(), parts),
+        // Of another root, or another build.
         ["bench", "microvm", image] => microvm::judge(image.as_ref(), None),
         ["bench", "microvm", image, binary] => microvm::judge(image.as_ref(), Some(binary.as_ref())),
         ["bench", parts @ ..] => run::parts(&BENCH, parts),
         ["size"] => size::check(),
+        ["soak", minutes] => serve::soak(minutes, None),
+        ["soak", minutes, binary] => serve::soak(minutes, Some(binary.as_ref())),
         ["conformance"] => conformance::write(),
         ["prove"] => prove::write(prove::tested_root().as_deref()),
         ["prove", image] => prove::write(Some(image)),
@@ -99,5 +105,11 @@ fn full() -> run::Done {
     let mut tests = run::cargo(&["test", "--workspace", "--locked"]);
     tests.env("FUMEHOOD_TEST_FULL", "1");
     run::must(&mut tests)?;
-    run::together([conformance::write(), fuzz::smoke("60"), run::parts(&BENCH, &[]), egress::judge(&[])])
+    run::together([
+        conformance::write(),
+        fuzz::smoke("60"),
+        run::parts(&BENCH, &[]),
+        egress::judge(&[]),
+        serve::soak("30", None),
+    ])
 }

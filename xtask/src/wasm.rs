@@ -16,18 +16,17 @@ const MOST_OF_NODE: f64 = 0.3;
 
 /// Both, one after the other.
 pub(crate) fn judge() -> Done {
-    let engine = engine();
-    let script = beside_node();
-    engine.and(script)
+    run::together([engine(), beside_node()])
 }
 
 /// The benchmark of the engine, held to its figure.
 fn engine() -> Done {
-    let mut command =
-        run::cargo(&["bench", "--locked", "--package", "fumehood-backend-wasm", "--bench", "warm"]);
-    let told = run::output(&mut command)?;
+    let words = ["bench", "--locked", "--package", "fumehood-backend-wasm", "--bench", "warm"];
+    // The engine takes minutes to build, which is to be seen.
+    run::must(run::cargo(&words).arg("--no-run"))?;
+    let told = run::output(&mut run::cargo(&words))?;
     let line = told.lines().find(|line| line.starts_with("{\"bench\":\"wasm\""));
-    let line = line.ok_or("wasm: the benchmark printed no figures")?;
+    let line = line.ok_or_else(|| format!("wasm: the benchmark printed no figures, but: {told}"))?;
     run::say(line);
     let figures: Value = serde_json::from_str(line)?;
     match figures["warm"]["p50_us"].as_f64() {
@@ -51,7 +50,8 @@ fn beside_node() -> Done {
     let state = scratch.0.join("state");
     let mut setup = Command::new(&binary);
     setup.args(["eval", "--setup", "js"]).env("FUMEHOOD_STATE", &state);
-    run::must(&mut setup)?;
+    // It is fetched from a registry, which has to be reached.
+    run::must(&mut setup).map_err(|error| format!("wasm: the interpreter was not set up: {error}"))?;
     let (mut ours, mut theirs) = (Times::default(), Times::default());
     for round in 0..ROUNDS + WARM_UP {
         let pair = [time(&mut eval(&binary, &state))?, time(Command::new(&node).args(["-e", "1+1"]))?];

@@ -53,6 +53,7 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         | Event::FileApplied { .. }
         | Event::FileRefused { .. }
         | Event::FileAsked { .. }
+        | Event::ActFailed { .. }
         | Event::Living(_)
         | Event::Claimed { .. }
         | Event::Stopped { .. } => event = Cow::Owned(clipped(event.as_ref().clone())),
@@ -88,13 +89,21 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
         Event::EgressAllowed(_) | Event::EgressDenied(_) | Event::EgressEnded(_) | Event::EgressName(_) => {
             event = Cow::Owned(shorter(event.as_ref().clone()));
         }
+        Event::NetworkChanged { actor, network } => {
+            if too_long(actor) || too_big(network) {
+                event = Cow::Owned(Event::NetworkChanged { actor: short(actor), network: small(network) });
+            }
+        }
         Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. } => {}
         // A level and a wall are words of ours.
+        Event::ReplayStarted { .. } | Event::TapeKept { .. } => {}
         Event::LayerDiscarded {} | Event::ProveStarted { .. } | Event::Closed {} => {}
     }
     event
@@ -127,16 +136,22 @@ fn clipped(mut event: Event) -> Event {
             cut_lists(env_names, labels);
         }
         Event::Stopped { why, keeps_files: _ } => cut_all(&mut [why]),
+        Event::ActFailed { of, why } => cut_all(&mut [of, why]),
         Event::Launched { .. }
         | Event::ExecStarted { .. }
         | Event::ExecEnded { .. }
         | Event::LayerDiscarded {}
+        | Event::ReplayStarted { .. }
+        | Event::TapeKept { .. }
         | Event::Paused {}
         | Event::Resumed {}
         | Event::Halted {}
         | Event::Released {}
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
+        | Event::NetworkChanged { .. }
         | Event::FetchStarted(_)
         | Event::EgressAllowed(_)
         | Event::EgressDenied(_)
@@ -175,6 +190,8 @@ fn shorter(mut event: Event) -> Event {
         | Event::FileApplied { .. }
         | Event::FileRefused { .. }
         | Event::LayerDiscarded {}
+        | Event::ReplayStarted { .. }
+        | Event::TapeKept { .. }
         | Event::ExecEnded { .. }
         | Event::Living(_)
         | Event::Claimed { .. }
@@ -183,8 +200,12 @@ fn shorter(mut event: Event) -> Event {
         | Event::Halted {}
         | Event::Released {}
         | Event::FileAsked { .. }
+        | Event::PortAsked { .. }
+        | Event::ExecSignalled { .. }
+        | Event::ActFailed { .. }
         | Event::Snapshot { .. }
         | Event::Expires { .. }
+        | Event::NetworkChanged { .. }
         | Event::Stopped { .. }
         | Event::FetchStarted(_)
         | Event::ProveStarted { .. }

@@ -124,7 +124,7 @@ impl Head {
     }
 }
 
-fn nibble(digit: u8) -> Option<u8> {
+pub(crate) fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

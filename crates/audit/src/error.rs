@@ -18,6 +18,11 @@ pub enum RecordError {
         #[source]
         source: std::io::Error,
     },
+    #[error("write the record to its mirror")]
+    Mirror {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("make a record for task `{task}`, which has one")]
     Exists { task: TaskId },
     #[error("add to the record of task `{task}`, which is still running")]
@@ -39,4 +44,26 @@ pub enum RecordError {
         path.display()
     )]
     Damaged { path: PathBuf },
+}
+
+// === impl RecordError ===
+
+impl RecordError {
+    /// What helps.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Open { .. } | Self::Write { .. } => fumehood_model::remedy::of(self)
+                .unwrap_or("look at the folder `records` of the state folder: its rights, and its disk"),
+            Self::Mirror { .. } => fumehood_model::remedy::of(self).unwrap_or(
+                "see that what the operator's file names as the mirror can be written, or take it out there",
+            ),
+            Self::Exists { .. } | Self::Live { .. } => "wait until that task is over",
+            Self::Unknown { .. } | Self::Broken { .. } | Self::Replaced { .. } | Self::Damaged { .. } => {
+                "`fumehood audit verify` says what is wrong with the record"
+            }
+            Self::Poisoned { .. } => fumehood_model::remedy::NO_SPACE,
+            Self::Full { .. } => "begin another sandbox: this one has a record of the largest size",
+        }
+    }
 }

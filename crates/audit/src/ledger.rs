@@ -1,13 +1,13 @@
 //! The whole index, read and checked: what every task's file must be.
 
 use crate::digest::{Digest, Head};
-use crate::index::Entry;
+use crate::index::{BranchPoint, Entry};
 use crate::line::Line;
 use crate::open;
+use crate::sign::{PublicKey, SignedHead};
 use crate::walk::{Step, Walk};
 use fumehood_model::id::TaskId;
 use serde::Serialize;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{BufReader, ErrorKind, Read, Result};
 use std::path::Path;
@@ -40,6 +40,7 @@ pub(crate) struct Mark {
 pub(crate) enum MarkKind {
     Closed,
     Reopened,
+    Reached,
 }
 
 /// What the index says about one task.
@@ -51,6 +52,16 @@ pub(crate) struct History {
     pub(crate) marks: Vec<Mark>,
     pub(crate) closed_at_ms: Option<u64>,
     pub(crate) cause: Option<String>,
+    /// How far its file had come when it was removed, and where others branch from it.
+    pub(crate) pruned: Option<(Head, Vec<BranchPoint>)>,
+}
+
+/// A signature in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vouched {
+    /// For so many lines.
+    pub(crate) lines: u64,
+    pub(crate) key: PublicKey,
 }
 
 /// The index.
@@ -66,6 +77,8 @@ pub(crate) struct Ledger {
     /// Bytes of half a line at the end, not sealed yet.
     pub(crate) torn_bytes: u64,
     pub(crate) broken: Option<Break>,
+    /// Signatures that are right, in order.
+    pub(crate) vouched: Vec<Vouched>,
     /// Whether the digest that was asked for is that of a line before any break.
     pub(crate) met: bool,
 }
@@ -84,6 +97,7 @@ impl Ledger {
             seals: Vec::new(),
             torn_bytes: 0,
             broken: None,
+            vouched: Vec::new(),
             met: false,
         };
         let file = match open::read(&open::index_path(records)) {
@@ -125,11 +139,16 @@ impl Ledger {
             // Met only after damage that no crash leaves, which has been told.
             return Ok(());
         }
-        let Line { at_ms, task, event, mut fields, hash, .. } = line;
-        fields.insert("event".to_owned(), Value::String(event));
-        let Ok(entry) = serde_json::from_value::<Entry>(Value::Object(fields)) else {
-            return Err("the line says nothing that an index says");
-        };
+        let Some(entry) = line.entry() else { return Err("the line says nothing that an index says") };
+        let Line { seq, at_ms, task, prev, hash, .. } = line;
+        if let Entry::Signed { key, signature } = entry {
+            let signed = SignedHead { lines: seq, head: prev, at_ms, key, signature };
+            if !signed.is_right() {
+                return Err("the signature is not one of what stands here");
+            }
+            self.vouched.push(Vouched { lines: seq, key });
+            return Ok(());
+        }
         let Some(task) = task else { return Err("the line names no task") };
         let known = self.tasks.get_mut(&task);
         match (entry, known) {
@@ -140,19 +159,35 @@ impl Ledger {
                     marks: vec![],
                     closed_at_ms: None,
                     cause: None,
+                    pruned: None,
                 };
                 self.order.push(task.clone());
                 self.tasks.insert(task, history);
                 Ok(())
             }
             (Entry::Opened {}, Some(_)) => Err("the task was opened before"),
-            (Entry::Closed { .. } | Entry::Reopened { .. }, None) => Err("the task was never opened"),
+            (Entry::Signed { .. }, _) => Ok(()),
+            (_, None) => Err("the task was never opened"),
+            (_, Some(history)) if history.pruned.is_some() => Err("the task's file was removed before"),
             (Entry::Closed { lines, head, cause }, Some(history)) => {
                 let open = history.closed_at_ms.is_none();
                 history.closed_at_ms = Some(at_ms);
                 history.cause = cause.or(history.cause.take());
                 history.mark(MarkKind::Closed, Head { lines, hash: head });
                 if open { Ok(()) } else { Err("the task was closed before") }
+            }
+            (Entry::Reached { lines, head }, Some(history)) => {
+                history.mark(MarkKind::Reached, Head { lines, hash: head });
+                Ok(())
+            }
+            (Entry::Pruned { lines, head, branches }, Some(history)) => {
+                let head = Head { lines, hash: head };
+                let closed = history.marks.last().filter(|_| history.is_closed()).map(|mark| mark.head);
+                history.pruned = Some((head, branches));
+                match closed {
+                    Some(closed) if closed != head => Err("what was removed is not what was closed"),
+                    Some(_) | None => Ok(()),
+                }
             }
             (Entry::Reopened { lines, head }, Some(history)) => {
                 history.closed_at_ms = None;

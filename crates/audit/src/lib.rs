@@ -19,6 +19,7 @@
 //! kept elsewhere: [`verify()`] then finds that the index no longer holds it. The end of a *lost* task's
 //! file is as long as the crash left it, or as somebody cut it.
 
+mod branch;
 mod cap;
 mod digest;
 mod error;
@@ -26,10 +27,13 @@ mod index;
 mod ledger;
 mod line;
 mod log;
+mod mirror;
 mod open;
 mod proof;
+mod prune;
 mod read;
 mod show;
+mod sign;
 mod tail;
 mod text;
 mod verify;
@@ -40,9 +44,12 @@ pub use error::RecordError;
 pub use ledger::{Break, CrashSeal};
 pub use line::{Flaw, Line};
 pub use log::TaskLog;
+pub use mirror::{BadMirror, MirrorTo, mirror_to};
 pub use open::{index_path, task_path};
 pub use proof::TaskState;
+pub use prune::{Pruned, prune};
 pub use read::{FindError, Life, TaskSummary, Transcript, find, list, read};
 pub use show::{show, show_list, show_report, to_json};
+pub use sign::{BadHex, KeyError, PublicKey, SignError, Signature, SignedHead, SigningKey, key_path, sign};
 pub use text::{bytes, os_text, text};
-pub use verify::{IndexReport, ReadError, Report, TaskReport, head, verify};
+pub use verify::{Expected, IndexReport, ReadError, Report, TaskReport, head, verify, verify_with};

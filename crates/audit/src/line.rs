@@ -5,6 +5,7 @@
 //! before `,"hash":"`. So a verifier needs no canonical JSON, and no byte of a line can change unseen.
 
 use crate::digest::{Digest, HEX_LENGTH, Head};
+use crate::index::Entry;
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,13 @@ pub enum Flaw {
 impl Line {
     /// The event, if this version knows it.
     pub fn known(&self) -> Option<Event> {
+        let mut fields = self.fields.clone();
+        fields.insert("event".to_owned(), Value::String(self.event.clone()));
+        serde_json::from_value(Value::Object(fields)).ok()
+    }
+
+    /// What it says of a task, or of all of them, where it is one of the index.
+    pub(crate) fn entry(&self) -> Option<Entry> {
         let mut fields = self.fields.clone();
         fields.insert("event".to_owned(), Value::String(self.event.clone()));
         serde_json::from_value(Value::Object(fields)).ok()

@@ -5,6 +5,7 @@ use crate::digest::Head;
 use crate::error::RecordError;
 use crate::index::{Entry, Index};
 use crate::line::{self, Place};
+use crate::mirror::{self, Mirror, MirrorTo};
 use crate::open;
 use crate::proof::{self, TaskState};
 use fumehood_model::event::Event;
@@ -39,6 +40,7 @@ pub struct TaskLog {
     buffer: Vec<u8>,
     cause: Option<&'static str>,
     poisoned: bool,
+    mirror: Option<Mirror>,
 }
 
 // === impl TaskLog ===
@@ -47,6 +49,7 @@ impl TaskLog {
     /// Opens the record of a new task: its file, locked, then the index's opening line. `at_ms` is
     /// milliseconds since 1970, here and below.
     pub fn open(records: &Path, task: &TaskId, at_ms: u64) -> Result<Self, RecordError> {
+        let mirror = mirror::chosen().map_err(|source| RecordError::Mirror { source })?;
         let path = open::task_path(records, task);
         let file = open::create(&path).map_err(|source| {
             if source.kind() == ErrorKind::AlreadyExists {
@@ -63,7 +66,7 @@ impl TaskLog {
         match opened {
             Ok((opening, index)) => {
                 let head = Head::of_task(task, &opening.hash);
-                Ok(Self::new(task.clone(), path, file, index).at(head, 0))
+                Ok(Self { mirror, ..Self::new(task.clone(), path, file, index).at(head, 0) })
             }
             Err(error) => {
                 // The index does not name the file, and it is empty: nothing is lost with it.
@@ -76,6 +79,7 @@ impl TaskLog {
     /// Goes on with the record of a task that has ended, or was lost: checks it, opens it again in
     /// the index, and seals what a crash left at its end.
     pub fn reopen(records: &Path, task: &TaskId, at_ms: u64) -> Result<Self, RecordError> {
+        let mirror = mirror::chosen().map_err(|source| RecordError::Mirror { source })?;
         let path = open::task_path(records, task);
         let file = open::append(&path).map_err(|source| {
             if source.kind() == ErrorKind::NotFound {
@@ -95,13 +99,19 @@ impl TaskLog {
         let entry = Entry::Reopened { lines: proof.head.lines, head: proof.head.hash };
         index.append(at_ms, task, &entry)?;
         let length = file.metadata().map_err(read)?.len();
-        let mut log = Self::new(task.clone(), path, file, index).at(proof.head, length);
+        let mut log = Self { mirror, ..Self::new(task.clone(), path, file, index).at(proof.head, length) };
         if let Some(torn) = proof.torn {
             let place = Place { at_ms, task: Some(&log.task), head: log.head };
             let mended = torn.mend(&mut log.buffer, &place);
             log.land(mended)?;
         }
         Ok(log)
+    }
+
+    /// The same, with a second place for every line from now on.
+    pub fn mirrored(mut self, to: &MirrorTo) -> Result<Self, RecordError> {
+        self.mirror = Some(Mirror::open(to).map_err(|source| RecordError::Mirror { source })?);
+        Ok(self)
     }
 
     /// The task whose record this is.
@@ -114,8 +124,8 @@ impl TaskLog {
         self.head
     }
 
-    /// Writes one event. On an error nothing of it stands in the record, and nothing more can be
-    /// added: the act must not happen.
+    /// Writes one event. On an error nothing of it stands in the record, and the act must not happen. Whether more can
+    /// be added later is told by [`TaskLog::can_go_on`].
     pub fn append(&mut self, at_ms: u64, event: &Event) -> Result<(), RecordError> {
         self.append_all(at_ms, std::slice::from_ref(event))
     }
@@ -141,6 +151,17 @@ impl TaskLog {
         self.land(head)
     }
 
+    /// Writes into the index how far this record has come, so that a cut shows even if it is never closed.
+    pub fn reach(&mut self, at_ms: u64) -> Result<(), RecordError> {
+        let entry = Entry::Reached { lines: self.head.lines, head: self.head.hash };
+        self.index.append(at_ms, &self.task, &entry).map(drop)
+    }
+
+    /// Whether it is as it was before the last write failed: with room on the disk it goes on.
+    pub fn can_go_on(&self) -> bool {
+        !self.poisoned
+    }
+
     /// Makes everything so far last through a power cut, the file's name included.
     pub fn sync(&self) -> Result<(), RecordError> {
         let folder = self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all());
@@ -162,7 +183,7 @@ impl TaskLog {
 
     fn new(task: TaskId, path: PathBuf, file: File, index: Index) -> Self {
         let (head, buffer) = (Head::of_index(), Vec::with_capacity(8 << 10));
-        Self { task, path, file, index, head, length: 0, buffer, cause: None, poisoned: false }
+        Self { task, path, file, index, head, length: 0, buffer, cause: None, poisoned: false, mirror: None }
     }
 
     fn at(mut self, head: Head, length: u64) -> Self {
@@ -190,8 +211,13 @@ impl TaskLog {
         }
         if let Err(source) = self.file.write_all(&self.buffer) {
             // Back to the last whole line. If that fails too, the torn line shows, and is sealed.
-            let _ = self.file.set_len(self.length);
+            self.poisoned = self.file.set_len(self.length).is_err();
             return Err(failed(source));
+        }
+        if let Some(Err(source)) = self.mirror.as_mut().map(|mirror| mirror.write(&self.buffer)) {
+            // What does not stand in both stands in neither, as far as that is ours to say.
+            let _ = self.file.set_len(self.length);
+            return Err(RecordError::Mirror { source });
         }
         self.head = head;
         self.length = length;

@@ -6,11 +6,15 @@ use crate::line::Flaw;
 use crate::log::TASK_LIMIT_BYTES;
 use crate::tail::Torn;
 use crate::walk::{Step, Walk};
+use fumehood_model::event::{Branch, Event, Living};
 use fumehood_model::id::TaskId;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufReader, Read, Result};
 use std::path::Path;
+
+/// The event that a branch stands in.
+const LIVING: &str = "sandbox.living";
 
 /// What can be said of one task's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,6 +27,8 @@ pub enum TaskState {
     /// The task was never closed and does not run: it, or the machine, died. What is there is
     /// unchanged, but how much is missing at the end can not be known.
     Lost,
+    /// Its file was removed by its owner for its age.
+    Pruned,
     /// Not as it was written.
     Broken {
         /// The first line that is not as it was written.
@@ -39,6 +45,8 @@ pub(crate) struct Proof {
     pub(crate) torn: Option<Torn>,
     pub(crate) torn_bytes: u64,
     pub(crate) seals: Vec<CrashSeal>,
+    /// The point of another task's record at which this one branches, and the line that says so.
+    pub(crate) from: Option<(u64, Branch)>,
 }
 
 /// Judges the file of `task`, which is not live, by the index as it is now. `None` where the index
@@ -52,7 +60,8 @@ pub(crate) fn of_task(records: &Path, task: &TaskId, file: &File) -> Result<Opti
 /// asking gives back a lock that is our own.
 pub(crate) fn of_file(task: &TaskId, history: &History, file: &File) -> Result<Proof> {
     let start = Head::of_task(task, &history.opening);
-    let mut proof = Proof { state: TaskState::Ok, head: start, torn: None, torn_bytes: 0, seals: Vec::new() };
+    let mut proof =
+        Proof { state: TaskState::Ok, head: start, torn: None, torn_bytes: 0, seals: Vec::new(), from: None };
     let broken = follow(task, history, file, &mut proof)?;
     proof.state = match broken.or_else(|| ending(history, &proof)) {
         Some(state) => state,
@@ -90,6 +99,11 @@ fn follow(task: &TaskId, history: &History, file: &File, proof: &mut Proof) -> R
             Some(Step::Line(line)) => {
                 if line.task.as_ref() != Some(task) {
                     return broken(here.lines, &Flaw::OtherTask);
+                }
+                if line.event == LIVING
+                    && let Some(Event::Living(Living { from: Some(from), .. })) = line.known()
+                {
+                    proof.from = Some((line.seq, from));
                 }
             }
             Some(Step::Sealed { line, torn_bytes }) if reopened => {

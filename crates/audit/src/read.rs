@@ -42,6 +42,8 @@ pub enum Life {
     Open,
     Closed,
     Lost,
+    /// Its file was removed by its owner, for its age.
+    Pruned,
 }
 
 /// What stands in one task's file.
@@ -73,6 +75,7 @@ pub fn list(records: &Path) -> Result<Vec<TaskSummary>, ReadError> {
         let history = ledger.tasks.get(task)?;
         let file = open::read(&open::task_path(records, task)).ok();
         let life = match (&file, history.is_closed()) {
+            (None, _) if history.pruned.is_some() => Life::Pruned,
             (_, true) => Life::Closed,
             (Some(file), false) if open::is_live(file) => Life::Open,
             (Some(_) | None, false) => Life::Lost,

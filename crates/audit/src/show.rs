@@ -40,6 +40,7 @@ pub fn show_list(tasks: &[TaskSummary]) -> String {
         let state = match (task.life, task.cause.as_deref()) {
             (Life::Open, _) => "running".to_owned(),
             (Life::Lost, _) => "lost".to_owned(),
+            (Life::Pruned, _) => "pruned".to_owned(),
             (Life::Closed, cause) => plain(cause.unwrap_or("closed")),
         };
         let argv: Vec<String> = task.argv.iter().map(|word| shown_text(word)).collect();
@@ -52,14 +53,15 @@ pub fn show_list(tasks: &[TaskSummary]) -> String {
 /// What is wrong, task by task, then the whole in one line, and the head to keep elsewhere.
 pub fn show_report(report: &Report) -> String {
     let mut page = String::new();
-    let mut counts = [0_usize; 4];
+    let mut counts = [0_usize; 5];
     for task in &report.tasks {
-        let [ok, open, lost, broken] = &mut counts;
+        let [ok, open, lost, broken, pruned] = &mut counts;
         *match task.state {
             TaskState::Ok => ok,
             TaskState::Open => open,
             TaskState::Lost => lost,
             TaskState::Broken { .. } => broken,
+            TaskState::Pruned => pruned,
         } += 1;
         show_task(&mut page, task);
     }
@@ -77,15 +79,19 @@ pub fn show_report(report: &Report) -> String {
         let _ =
             writeln!(page, "index  BROKEN: it does not hold the expected line: its end was cut or rewritten");
     }
+    if let Some(flaw) = &index.signature_flaw {
+        let _ = writeln!(page, "index  BROKEN: {}", plain(flaw));
+    }
     for stray in &report.strays {
         let _ = writeln!(page, "{}  is no record", shown_text(stray));
     }
-    let [ok, open, lost, broken] = counts;
+    let [ok, open, lost, broken, pruned] = counts;
+    let pruned = if pruned > 0 { format!(", {pruned} pruned") } else { String::new() };
     let verdict = if report.is_whole() { "whole" } else { "NOT WHOLE" };
     let _ = writeln!(
         page,
-        "the record is {verdict}: {ok} complete, {open} running, {lost} lost, {broken} broken; index of {} lines, head {}",
-        index.head.lines, index.head.hash
+        "the record is {verdict}: {ok} complete, {open} running, {lost} lost, {broken} broken{pruned}; index of {} lines, {} of them signed, head {}",
+        index.head.lines, index.signed_lines, index.head.hash
     );
     page
 }
@@ -132,7 +138,7 @@ fn show_task(page: &mut String, report: &TaskReport) {
         let _ = writeln!(page, "{task}  a crash left {torn_bytes} bytes of a line before line {seq}");
     }
     let _ = match state {
-        TaskState::Ok => Ok(()),
+        TaskState::Ok | TaskState::Pruned => Ok(()),
         TaskState::Open => writeln!(page, "{task}  running, {lines} lines"),
         TaskState::Lost if *torn_bytes > 0 => {
             writeln!(page, "{task}  lost after {lines} lines and {torn_bytes} bytes of another")

@@ -109,6 +109,15 @@ pub(crate) fn read(file: &File, length: u64, start: Head) -> Result<Option<Tail>
     }
 }
 
+/// The last line of a file of `length` bytes, if it is a good one.
+pub(crate) fn last(file: &File, length: u64) -> Result<Option<Line>> {
+    let from = length.saturating_sub(FIRST_WINDOW);
+    let mut bytes = vec![0; usize::try_from(length - from).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, from)?;
+    let line = bytes.strip_suffix(b"\n").and_then(|rest| rest.rsplit(|byte| *byte == b'\n').next());
+    Ok(line.and_then(|line| Line::parse(line).ok()))
+}
+
 /// The head that the last good line makes, and where the bytes after that line start.
 fn last_good(bytes: &[u8], whole: bool) -> Option<(Head, usize)> {
     let newline = |before: usize| bytes.get(..before)?.iter().rposition(|byte| *byte == b'\n');

@@ -1,9 +1,11 @@
 //! Is the record whole?
 
+use crate::branch::Branches;
 use crate::digest::{Digest, Head};
 use crate::ledger::{Break, CrashSeal, History, Ledger};
 use crate::open;
 use crate::proof::{self, Proof, TaskState};
+use crate::sign::PublicKey;
 use crate::text::os_text;
 use fumehood_model::id::TaskId;
 use serde::Serialize;
@@ -49,6 +51,24 @@ pub struct IndexReport {
     /// Whether the digest that was asked for is in the chain. Absent when none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub has_expected: Option<bool>,
+    /// So many lines from the start are vouched for by a signature; of one of the keys that were given, if any were.
+    pub signed_lines: u64,
+    /// The keys that signed, each once.
+    pub keys: Vec<PublicKey>,
+    /// Why the signatures are not those that were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature_flaw: Option<String>,
+}
+
+/// What was kept elsewhere, and must be found again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The digest of an earlier head.
+    pub head: Option<Digest>,
+    /// Nobody but the holders of these signed.
+    pub keys: Vec<PublicKey>,
+    /// There must be a signature by one of them.
+    pub signed: bool,
 }
 
 /// What can be said of one task's record.
@@ -73,6 +93,7 @@ impl Report {
         let broken = |task: &TaskReport| matches!(task.state, TaskState::Broken { .. });
         self.index.broken.is_none()
             && self.index.has_expected != Some(false)
+            && self.index.signature_flaw.is_none()
             && !self.tasks.iter().any(broken)
     }
 }
@@ -80,6 +101,11 @@ impl Report {
 /// Judges every file in the folder. With `expected`, the digest of an earlier head, the index must
 /// still hold that line.
 pub fn verify(records: &Path, expected: Option<&Digest>) -> Result<Report, ReadError> {
+    verify_with(records, &Expected { head: expected.copied(), ..Expected::default() })
+}
+
+/// The same, by all that was kept elsewhere.
+pub fn verify_with(records: &Path, expected: &Expected) -> Result<Report, ReadError> {
     let failed = |source| ReadError { path: records.to_owned(), source };
     let mut looks = 1;
     loop {
@@ -100,16 +126,23 @@ pub fn head(records: &Path) -> Result<Head, ReadError> {
 
 /// One look. The folder is listed before the index is read: a file with a line in it that was there
 /// then must be named in the index.
-fn look(records: &Path, expected: Option<&Digest>) -> std::io::Result<(Report, u64)> {
+fn look(records: &Path, expected: &Expected) -> std::io::Result<(Report, u64)> {
     let (mut unnamed, strays) = listed(records)?;
-    let ledger = Ledger::read(records, expected)?;
+    let ledger = Ledger::read(records, expected.head.as_ref())?;
     let mut tasks = Vec::with_capacity(ledger.order.len());
+    let mut branches = Branches::default();
     for task in &ledger.order {
         unnamed.remove(task);
         let Some(history) = ledger.tasks.get(task) else { continue };
         let judged = open::read(&open::task_path(records, task)).and_then(|file| judge(task, history, &file));
         tasks.push(match judged {
-            Ok(proof) => TaskReport::of(task, proof),
+            Ok(proof) => {
+                branches.add(task, proof.from.as_ref());
+                TaskReport::of(task, proof)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound && history.pruned.is_some() => {
+                TaskReport::pruned(task, history)
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 TaskReport::broken(task, "the file is missing")
             }
@@ -118,14 +151,44 @@ fn look(records: &Path, expected: Option<&Digest>) -> std::io::Result<(Report, u
     }
     let begun = unnamed.into_iter().filter(|(_, kind)| *kind == Listed::HasLines);
     tasks.extend(begun.map(|(task, _)| TaskReport::broken(&task, "the index does not name the file")));
+    let is_broken = |report: &TaskReport| matches!(report.state, TaskState::Broken { .. });
+    let known = |parent: &TaskId| tasks.iter().any(|report| report.task == *parent && is_broken(report));
+    for (task, flaw) in branches.check(records, &ledger, known)? {
+        if let Some(report) = tasks.iter_mut().find(|report| report.task == task)
+            && !is_broken(report)
+        {
+            report.state = TaskState::Broken { seq: flaw.seq, what: flaw.what };
+        }
+    }
+    let (signed_lines, keys, signature_flaw) = signatures(&ledger, expected);
     let index = IndexReport {
         head: ledger.head,
         seals: ledger.seals,
         torn_bytes: ledger.torn_bytes,
         broken: ledger.broken,
-        has_expected: expected.map(|_| ledger.met),
+        has_expected: expected.head.map(|_| ledger.met),
+        signed_lines,
+        keys,
+        signature_flaw,
     };
     Ok((Report { index, tasks, strays }, ledger.length))
+}
+
+/// How far signatures vouch, by whom, and what is wrong with that.
+fn signatures(ledger: &Ledger, expected: &Expected) -> (u64, Vec<PublicKey>, Option<String>) {
+    let known = |key: &PublicKey| expected.keys.is_empty() || expected.keys.contains(key);
+    let mut keys = Vec::new();
+    for vouched in &ledger.vouched {
+        if !keys.contains(&vouched.key) {
+            keys.push(vouched.key);
+        }
+    }
+    let signed =
+        ledger.vouched.iter().filter(|vouched| known(&vouched.key)).map(|vouched| vouched.lines).max();
+    let stranger =
+        keys.iter().find(|key| !known(key)).map(|key| format!("it is signed by another key: {key}"));
+    let none = (expected.signed && signed.is_none()).then(|| "no line is signed by the key".to_owned());
+    (signed.unwrap_or(0), keys, stranger.or(none))
 }
 
 fn judge(task: &TaskId, history: &History, file: &File) -> std::io::Result<Proof> {
@@ -173,8 +236,13 @@ fn index_length(records: &Path) -> u64 {
 
 impl TaskReport {
     fn of(task: &TaskId, proof: Proof) -> Self {
-        let Proof { state, head, torn: _, torn_bytes, seals } = proof;
+        let Proof { state, head, torn: _, torn_bytes, seals, from: _ } = proof;
         Self { task: task.clone(), state, lines: head.lines, seals, torn_bytes }
+    }
+
+    fn pruned(task: &TaskId, history: &History) -> Self {
+        let lines = history.pruned.as_ref().map_or(0, |(head, _)| head.lines);
+        Self { task: task.clone(), state: TaskState::Pruned, lines, seals: Vec::new(), torn_bytes: 0 }
     }
 
     fn broken(task: &TaskId, what: &str) -> Self {

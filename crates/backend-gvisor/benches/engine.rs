@@ -184,5 +184,5 @@ fn show(name: &str, mut times: Vec<Duration>) -> String {
     times.sort();
     let at =
         |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default().as_secs_f64() * 1e3;
-    format!("\"{name}\":{{\"p50_ms\":{:.3},\"p90_ms\":{:.3}}}", at(50), at(90))
+    format!("\"{name}\":{{\"min_ms\":{:.3},\"p50_ms\":{:.3},\"p90_ms\":{:.3}}}", at(0), at(50), at(90))
 }

@@ -11,6 +11,7 @@ pub(crate) const PROGRAM: &str = "/runsc";
 
 /// Where `guestd` is inside.
 pub(crate) const GUESTD: &str = "run/guestd";
+pub(crate) const GUESTD_PATH: &str = "/run/guestd";
 /// And the filter that it puts onto each command, where it looks for it.
 pub(crate) const FILTER: &str = "run/guestd.filter";
 

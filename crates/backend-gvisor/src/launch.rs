@@ -76,7 +76,7 @@ impl Parts {
     /// Makes them. What takes long is begun beside us, and waited for by the launch.
     pub(crate) fn prepare(plan: &GvisorPlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
-        let take = |uid| Identity::take(uid).map_err(|_| no_identity());
+        let take = |uid| Identity::take(uid).map_err(|error| no_identity(&error));
         let identities = [take(plan.envelope.privilege().uid)?, take(0)?];
         let [guest, outer] = &identities;
         let users = users(guest, outer).map_err(step("make gVisor's user namespace"))?;
@@ -183,7 +183,8 @@ fn made(path: CString, content: Vec<u8>, mode: u32) -> Op {
 /// a step fails.
 pub(crate) fn launch(plan: &GvisorPlan, parts: Parts) -> Result<GuestInstance<Sandbox>, LaunchError> {
     let around = plan.around();
-    let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus, false);
+    let freezes = plan.placement.living.is_some();
+    let cgroup = plan.hierarchy.create(&plan.placement.id, &around, plan.host_cpus, freezes);
     let cgroup = cgroup.map_err(|error| prepare("make the cgroup", &error))?;
     let folders: Vec<_> = cgroup.iter().flat_map(Cgroup::folders).cloned().collect();
     let launched = spawn(plan, parts, cgroup);
@@ -233,7 +234,7 @@ fn spawn(
     let sockets = plan.placement.gateway.as_ref().map(|spec| gateway::named(spec, sockets)).transpose();
     let gateway = sockets.map_err(|error| prepare("take the gateway's sockets", &error))?;
     let machine = Sandbox {
-        _identities: identities,
+        identities,
         _etc: etc,
         cgroup,
         spawned,
@@ -241,6 +242,8 @@ fn spawn(
         root: guest_root,
         gateway,
         words: words.into(),
+        frozen: false,
+        cpu_ms: 0,
         _makers: [Some(namespaces), maker, Some(root)],
     };
     greet(from, to, machine)

@@ -1,10 +1,11 @@
 //! The processes that are a guest's machine, and what belongs to it on the host.
 
-use fumehood_backend::Meters;
+use crate::bundle::GUESTD_PATH as PROGRAM;
 use fumehood_backend::gateway::Gateway;
+use fumehood_backend::{FreezeError, Meters};
 use fumehood_backend_native::cgroup::Cgroup;
 use fumehood_backend_native::identity::Identity;
-use fumehood_backend_native::usage;
+use fumehood_backend_native::{freeze, usage};
 use fumehood_guest::instance::Machine;
 use fumehood_sys::launch::{Beside, Spawned};
 use fumehood_sys::process::{self, Ended};
@@ -20,8 +21,8 @@ const WORDS_BYTES: usize = 4096;
 /// A `runsc` that runs, in its namespaces.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    /// Held, not read: the kernel uids are this sandbox's until the keeper lets go of them.
-    pub(crate) _identities: [Identity; 2],
+    /// The guest's, and that of `runsc`. Held: the kernel uids are this sandbox's until the keeper lets go of them.
+    pub(crate) identities: [Identity; 2],
     /// Held: the folder that is shown as `/etc` stays while the keeper lives.
     pub(crate) _etc: Option<File>,
     pub(crate) cgroup: Option<Cgroup>,
@@ -31,6 +32,9 @@ pub(crate) struct Sandbox {
     pub(crate) gateway: Option<Gateway>,
     /// What `runsc` writes to its standard error.
     pub(crate) words: File,
+    pub(crate) frozen: bool,
+    /// The most processor time that was seen.
+    pub(crate) cpu_ms: u64,
     pub(crate) _makers: [Option<Beside>; 3],
 }
 
@@ -68,6 +72,11 @@ impl Machine for Sandbox {
     fn kill(&mut self) {
         // The whole pid namespace goes with its first process, which is `runsc` itself.
         let _ = process::send_signal(self.spawned.pidfd.as_fd(), SIGKILL);
+        if self.frozen {
+            // A version 1 cgroup holds even those that are to end.
+            let _ = freeze::set(self.cgroup.as_ref(), false);
+            self.frozen = false;
+        }
     }
 
     fn wait_gone(&mut self, limit: Duration) -> bool {
@@ -86,6 +95,37 @@ impl Machine for Sandbox {
             disk_bytes: None,
             disk_full,
         }
+    }
+
+    fn freeze(&mut self) -> Result<(), FreezeError> {
+        freeze::set(self.cgroup.as_ref(), true)?;
+        self.frozen = true;
+        Ok(())
+    }
+
+    fn thaw(&mut self) -> Result<(), FreezeError> {
+        freeze::set(self.cgroup.as_ref(), false)?;
+        self.frozen = false;
+        Ok(())
+    }
+
+    fn push_out(&mut self) -> u64 {
+        self.cgroup.as_ref().map_or(0, Cgroup::push_out)
+    }
+
+    fn cpu_ms(&mut self) -> u64 {
+        let counted = self.cgroup.as_ref().and_then(Cgroup::cpu_ms);
+        self.cpu_ms = self.cpu_ms.max(counted.unwrap_or_else(|| usage::of_tree(self.spawned.pid).cpu_ms));
+        self.cpu_ms
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        let [guest, _] = &self.identities;
+        guest.kernel
+    }
+
+    fn program(&self) -> &'static str {
+        PROGRAM
     }
 
     fn take_gateway(&mut self) -> Option<Gateway> {

@@ -44,6 +44,18 @@ impl Dialogue {
         Ok(dialogue)
     }
 
+    /// Greets one that goes on, and gives it the time and randomness of its own, in one breath: each breath wakes it. A
+    /// guest that did not take both must not go on.
+    pub(crate) fn wake(stream: &UnixStream, deadline: Instant) -> Result<Self, Fault> {
+        let nonce = host::random().map_err(Fault::Stream)?;
+        let mut dialogue = Self { session: Session::new(nonce), deadline };
+        let (unix_ns, seed) = fresh().map_err(Fault::Stream)?;
+        let channel = dialogue.session.thaw(unix_ns, &seed).ok_or(Fault::Busy)?;
+        dialogue.wait(stream, |said| matches!(said, Said::Ready).then_some(Ok(())))?;
+        dialogue.done(stream, channel, "take new randomness and the time")?;
+        Ok(dialogue)
+    }
+
     /// The session, for who goes on with it.
     pub(crate) fn into_session(mut self, stream: &UnixStream) -> io::Result<Session> {
         while self.session.next_said().is_some() {}
@@ -61,19 +73,6 @@ impl Dialogue {
     pub(crate) fn prepare(&mut self, stream: &UnixStream) -> Result<(), Fault> {
         let channel = self.session.prepare().ok_or(Fault::Busy)?;
         self.done(stream, channel, "stand still")
-    }
-
-    /// Gives it the time and randomness of its own. A guest that did not take both must not go on.
-    pub(crate) fn thaw(&mut self, stream: &UnixStream) -> Result<(), Fault> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let mut seed = [0; SEED_BYTES];
-        for part in seed.chunks_mut(8) {
-            let random = host::random().map_err(Fault::Stream)?.to_ne_bytes();
-            part.iter_mut().zip(random).for_each(|(place, byte)| *place = byte);
-        }
-        let unix_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let channel = self.session.thaw(unix_ns, &seed).ok_or(Fault::Busy)?;
-        self.done(stream, channel, "take new randomness and the time")
     }
 
     /// Runs a command as guestd itself, and waits for its end. `Err` is its exit code as an error number.
@@ -208,6 +207,17 @@ impl Dialogue {
             count => Ok(self.session.feed(bytes.get(..count).unwrap_or_default())?),
         }
     }
+}
+
+/// Nanoseconds since 1970, and randomness for one guest.
+pub(crate) fn fresh() -> io::Result<(u64, [u8; SEED_BYTES])> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let mut seed = [0; SEED_BYTES];
+    for part in seed.chunks_mut(8) {
+        let random = host::random()?.to_ne_bytes();
+        part.iter_mut().zip(random).for_each(|(place, byte)| *place = byte);
+    }
+    Ok((u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), seed))
 }
 
 fn waited(error: io::Error) -> Fault {

@@ -3,14 +3,16 @@
 //! What a command reads and writes goes through guestd's stream while it runs. When it has ended, and before the
 //! keeper is told, what it left in `/out` and in its workspace's layer is brought out.
 
-use crate::dialogue::Dialogue;
+use crate::dialogue::{Dialogue, fresh};
 use crate::jail::said;
 use crate::machine::{Machine as Qemu, failed};
 use crate::unpack::{Limits, Manner, Unpacker};
+use crate::written;
 use fumehood_backend::gateway::Gateway;
-use fumehood_backend::{Event, ExecError, GuestStdio, Instance, LaunchError, Meters};
+use fumehood_backend::{Event, ExecError, FreezeError, GuestStdio, Instance, LaunchError, Live, Meters};
 use fumehood_backend_native::cgroup::Cgroup;
 use fumehood_backend_native::identity::Identity;
+use fumehood_backend_native::usage;
 use fumehood_guest::GuestInstance;
 use fumehood_guest::frame::{OUTPUT, Tree};
 use fumehood_guest::host::Terms;
@@ -19,14 +21,18 @@ use fumehood_model::exec::ExecRequest;
 use fumehood_sys::dirfd::DirHandle;
 use fumehood_sys::process;
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long a guest whose command was ended may take to say so and give its files, before the machine is ended.
 const GRACE: Duration = Duration::from_secs(3);
 /// Between the end of a stream and that of the process that held it.
 const DYING: Duration = Duration::from_millis(200);
+/// From going on to the guest's answer.
+const STEP_LIMIT: Duration = Duration::from_secs(10);
 /// `ENOENT`
 const NO_ENTRY: i32 = 2;
 
@@ -43,11 +49,23 @@ pub(crate) enum Output {
 #[derive(Debug)]
 pub(crate) struct Held {
     qemu: Qemu,
-    cgroup: Option<Cgroup>,
-    /// Held: the kernel uid is this machine's while it lives.
-    _identity: Identity,
-    gateway: Option<Gateway>,
+    belongings: Belongings,
+    /// The most processor time that was seen.
+    cpu_ms: u64,
+    frozen: bool,
     output: Option<OwnedFd>,
+}
+
+/// What belongs to a machine on the host.
+#[derive(Debug)]
+pub(crate) struct Belongings {
+    pub(crate) cgroup: Option<Cgroup>,
+    /// Held: the kernel uid is this machine's while it lives.
+    pub(crate) identity: Identity,
+    pub(crate) gateway: Option<Gateway>,
+    /// Where its second disk is, if it has one, and the key of its template: what is written down with it.
+    pub(crate) folder: PathBuf,
+    pub(crate) key: String,
 }
 
 /// A live sandbox of this level.
@@ -79,7 +97,7 @@ enum Phase {
 impl MicroInstance {
     pub(crate) fn new(
         (qemu, dialogue): (Qemu, Dialogue),
-        (cgroup, identity, gateway): (Option<Cgroup>, Identity, Option<Gateway>),
+        belongings: Belongings,
         outputs: Vec<Output>,
         terms: Terms,
     ) -> Result<Self, LaunchError> {
@@ -91,7 +109,7 @@ impl MicroInstance {
             Output::Layer { .. } => None,
         });
         let session = dialogue.into_session(&qemu.stream).map_err(step)?;
-        let held = Held { qemu, cgroup, _identity: identity, gateway, output };
+        let held = Held { qemu, belongings, cpu_ms: 0, frozen: false, output };
         let guest =
             GuestInstance::resume(session, (from, to), terms, held).map_err(|(error, mut held)| {
                 held.kill();
@@ -105,6 +123,33 @@ impl MicroInstance {
             waiting: VecDeque::new(),
             unbrought: None,
         })
+    }
+
+    /// Has guestd stand still between two frames, then the machine, and writes it down.
+    fn write_whole(&mut self, folder: &Path) -> Result<u64, FreezeError> {
+        let failed = |error: io::Error| stuck("write the machine down", &error);
+        if self.guest.machine().frozen {
+            // One that stands still can not be asked.
+            Live::thaw(self)?;
+        }
+        let host = self.guest.host();
+        let asked = host.session().prepare().ok_or_else(|| failed(io::ErrorKind::ResourceBusy.into()))?;
+        host.await_answer(asked, Instant::now() + STEP_LIMIT).map_err(failed)?;
+        self.guest.freeze()?;
+        let Held { qemu, belongings, .. } = self.guest.machine();
+        let written =
+            written::make(folder, (&belongings.key, &belongings.folder), |whole| qemu.save_whole(whole));
+        written.map_err(failed)
+    }
+
+    /// Gives a guest that goes on the time, and randomness of its own: it may be a copy.
+    fn step_clock(&mut self) -> Result<(), FreezeError> {
+        let failed = |error: io::Error| stuck("give the guest the time and new randomness", &error);
+        let (unix_ns, seed) = fresh().map_err(failed)?;
+        let host = self.guest.host();
+        let asked =
+            host.session().thaw(unix_ns, &seed).ok_or_else(|| failed(io::ErrorKind::ResourceBusy.into()))?;
+        host.await_answer(asked, Instant::now() + STEP_LIMIT).map(drop).map_err(failed)
     }
 
     /// QEMU asks to open a file for writing only when something is wrong with it.
@@ -206,7 +251,7 @@ fn take(guest: &mut GuestInstance<Held>, channel: u32, unpacker: &mut Unpacker) 
 
 impl Instance for MicroInstance {
     fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<(), ExecError> {
-        self.guest.exec(request, stdio)
+        Instance::exec(&mut self.guest, request, stdio)
     }
 
     fn events(&self) -> BorrowedFd<'_> {
@@ -235,11 +280,11 @@ impl Instance for MicroInstance {
     }
 
     fn resize(&mut self, rows: u16, columns: u16) {
-        self.guest.resize(rows, columns);
+        Instance::resize(&mut self.guest, rows, columns);
     }
 
     fn signal(&mut self, signal: i32) -> Result<(), ExecError> {
-        self.guest.signal(signal)
+        Instance::signal(&mut self.guest, signal)
     }
 
     /// The guest is asked first, so that what was written can still come out.
@@ -272,6 +317,79 @@ impl Instance for MicroInstance {
     fn output(&self) -> Option<BorrowedFd<'_>> {
         self.guest.output()
     }
+
+    fn live(&mut self) -> Option<&mut dyn Live> {
+        Some(self)
+    }
+}
+
+impl Live for MicroInstance {
+    fn exec(&mut self, request: &ExecRequest, stdio: GuestStdio) -> Result<u32, ExecError> {
+        Live::exec(&mut self.guest, request, stdio)
+    }
+
+    fn next_numbered(&mut self) -> Option<(u32, Event)> {
+        self.refuse_files();
+        self.guest.next_numbered()
+    }
+
+    fn pid(&self, exec: u32) -> Option<u32> {
+        self.guest.pid(exec)
+    }
+
+    fn signal(&mut self, exec: u32, signal: i32) -> Result<(), ExecError> {
+        Live::signal(&mut self.guest, exec, signal)
+    }
+
+    fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> bool {
+        Live::resize(&mut self.guest, exec, rows, columns)
+    }
+
+    fn settle(&mut self) -> Result<(), FreezeError> {
+        self.guest.settle()
+    }
+
+    fn hand(&mut self, words: &[OsString], stdio: GuestStdio) -> Option<Result<u32, ExecError>> {
+        self.guest.hand(words, stdio)
+    }
+
+    fn write_down(&mut self, folder: &Path) -> Option<Result<u64, FreezeError>> {
+        Some(self.write_whole(folder))
+    }
+
+    fn freeze(&mut self) -> Result<(), FreezeError> {
+        self.guest.freeze()
+    }
+
+    /// Its clock stood still too, and is stepped before anybody hears of it.
+    fn thaw(&mut self) -> Result<(), FreezeError> {
+        self.guest.thaw()?;
+        self.step_clock()
+    }
+
+    fn push_out(&mut self) -> u64 {
+        self.guest.push_out()
+    }
+
+    fn cpu_ms(&mut self) -> u64 {
+        Live::cpu_ms(&mut self.guest)
+    }
+
+    fn root(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.guest.owner()
+    }
+}
+
+fn stuck(what: &str, error: &io::Error) -> FreezeError {
+    FreezeError {
+        why: format!("QEMU did not {what}: {error}"),
+        remedy: "stop this sandbox and create another".to_owned(),
+        unsupported: false,
+    }
 }
 
 impl Machine for Held {
@@ -300,7 +418,7 @@ impl Machine for Held {
     }
 
     fn meters(&mut self) -> Meters {
-        match &self.cgroup {
+        match &self.belongings.cgroup {
             None => Meters::default(),
             Some(cgroup) => {
                 let counters = cgroup.counters();
@@ -314,8 +432,39 @@ impl Machine for Held {
         }
     }
 
+    fn freeze(&mut self) -> Result<(), FreezeError> {
+        self.qemu.pause().map_err(|error| stuck("stop the machine", &error))?;
+        self.frozen = true;
+        Ok(())
+    }
+
+    fn thaw(&mut self) -> Result<(), FreezeError> {
+        self.qemu.go_on().map_err(|error| stuck("let the machine go on", &error))?;
+        self.frozen = false;
+        Ok(())
+    }
+
+    fn push_out(&mut self) -> u64 {
+        self.belongings.cgroup.as_ref().map_or(0, Cgroup::push_out)
+    }
+
+    fn cpu_ms(&mut self) -> u64 {
+        let counted = self.belongings.cgroup.as_ref().and_then(Cgroup::cpu_ms);
+        self.cpu_ms =
+            self.cpu_ms.max(counted.unwrap_or_else(|| usage::of_tree(self.qemu.spawned.pid).cpu_ms));
+        self.cpu_ms
+    }
+
+    fn owner(&self) -> (u32, u32) {
+        self.belongings.identity.kernel
+    }
+
+    fn program(&self) -> &'static str {
+        "/init"
+    }
+
     fn take_gateway(&mut self) -> Option<Gateway> {
-        self.gateway.take()
+        self.belongings.gateway.take()
     }
 
     fn output(&self) -> Option<BorrowedFd<'_>> {

@@ -27,6 +27,7 @@ mod store;
 mod template;
 mod tools;
 mod unpack;
+mod written;
 
 pub use missing::Missing;
 
@@ -104,6 +105,11 @@ impl Backend for Microvm {
             });
         }
         plan::MicroPlan::new(self, envelope, placement).map(|plan| Box::new(plan) as Box<dyn Plan>)
+    }
+
+    /// It is written down whole.
+    fn keeps_files(&self) -> bool {
+        false
     }
 
     fn leftovers(&self) -> Vec<TaskId> {

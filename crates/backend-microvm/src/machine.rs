@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// How long QEMU may take to ask for its memory: it loads libraries before.
 const MEMORY_LIMIT: Duration = Duration::from_secs(30);
+/// For what its monitor is asked while it runs.
+const SAVE_LIMIT: Duration = Duration::from_secs(120);
+const MONITOR_LIMIT: Duration = Duration::from_secs(10);
 /// The path that QEMU believes its memory to have. There is no such file.
 const MEMORY: &str = "/guest/memory";
 /// Of an address range that is nobody's; both ends of the link have it.
@@ -47,14 +50,20 @@ pub(crate) struct Hardware {
 /// Where it begins.
 #[derive(Debug)]
 pub(crate) enum Start<'a> {
-    Boot { kernel: &'a Path, initramfs: &'a Path, command_line: &'a str },
+    Boot {
+        kernel: &'a Path,
+        initramfs: &'a Path,
+        command_line: &'a str,
+    },
+    /// From all of a machine that ran, into memory that others will share; it is not let go on.
+    Convert,
     Restore,
 }
 
 /// What it is started with.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// Guest memory: shared and writable for a boot, else read-only, and mapped privately.
+    /// Guest memory: read-only and mapped privately for a restore, else shared and writable.
     pub(crate) memory: OwnedFd,
     pub(crate) root: OwnedFd,
     pub(crate) slot: OwnedFd,
@@ -104,7 +113,7 @@ impl Machine {
                 (kernel.to_path_buf(), "guest/kernel".to_owned()),
                 (initramfs.to_path_buf(), "guest/initramfs".to_owned()),
             ],
-            Start::Restore => Vec::new(),
+            Start::Convert | Start::Restore => Vec::new(),
         };
         let arguments = arguments(hardware, start, place.qemu);
         let arguments = arguments.iter().map(|argument| c_string(argument)).collect();
@@ -150,6 +159,23 @@ impl Machine {
         }
     }
 
+    /// Stops its processor. Its devices still answer.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        self.monitor.extend(Instant::now() + MONITOR_LIMIT);
+        self.monitor.pause()
+    }
+
+    /// Writes all of it to a file. It stands still.
+    pub(crate) fn save_whole(&mut self, to: &File) -> io::Result<()> {
+        self.monitor.extend(Instant::now() + SAVE_LIMIT);
+        self.monitor.save_whole(to.as_fd())
+    }
+
+    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+        self.monitor.extend(Instant::now() + MONITOR_LIMIT);
+        self.monitor.go_on()
+    }
+
     /// Why the guest did not do its part.
     pub(crate) fn unanswered(&self, step: &str, fault: &Fault) -> LaunchError {
         let words = said(&self.words);
@@ -159,6 +185,16 @@ impl Machine {
             why: format!("the guest failed: {fault}{words}"),
             remedy: "try again on a host with less to do; `fumehood doctor` says whether this QEMU and kernel can be used".to_owned(),
         }
+    }
+
+    /// What its monitor said, and what QEMU says itself.
+    pub(crate) fn broken(&self, step: &str, error: &io::Error) -> LaunchError {
+        let words = said(&self.words);
+        let mut failed = failed(step, error);
+        if !words.is_empty() {
+            failed.why = format!("{}; QEMU says: {words}", failed.why);
+        }
+        failed
     }
 
     /// Why it ended before it answered.
@@ -177,7 +213,7 @@ const NO_ENTRY: i32 = 2;
 fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> {
     let Hardware { memory_mib, network, acpi } = hardware;
     let switch = |on: bool| if on { "on" } else { "off" };
-    let share = switch(matches!(start, Start::Boot { .. }));
+    let share = switch(!matches!(start, Start::Restore));
     let mut all = vec![qemu.to_string_lossy().into_owned()];
     let mut add = |name: &str, value: String| all.extend([format!("-{name}"), value]);
     let machine = format!(
@@ -205,7 +241,7 @@ fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> 
     add("device", "virtio-rng-device".to_owned());
     if network {
         let end = match start {
-            Start::Boot { .. } => "hubport,id=net,hubid=0".to_owned(),
+            Start::Boot { .. } | Start::Convert => "hubport,id=net,hubid=0".to_owned(),
             Start::Restore => format!("tap,id=net,fd={TAP}"),
         };
         add("netdev", end);
@@ -219,7 +255,7 @@ fn arguments(hardware: Hardware, start: &Start<'_>, qemu: &Path) -> Vec<String> 
             add("initrd", "/guest/initramfs".to_owned());
             add("append", (*command_line).to_owned());
         }
-        Start::Restore => add("incoming", "defer".to_owned()),
+        Start::Convert | Start::Restore => add("incoming", "defer".to_owned()),
     }
     all.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
     all

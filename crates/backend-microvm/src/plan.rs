@@ -2,15 +2,15 @@
 
 use crate::dialogue::{Dialogue, Fault};
 use crate::image::Image;
-use crate::instance::{MicroInstance, Output};
+use crate::instance::{Belongings, MicroInstance, Output};
 use crate::kernel::Kernel;
 use crate::machine::{Hardware, Machine, Parts, Place, STATE, Start, failed};
 use crate::missing::Missing;
-use crate::slot;
 use crate::template::{Recipe, Template};
 use crate::tools::Tool;
 use crate::unpack::{Limits, Manner};
 use crate::{Folders, Microvm};
+use crate::{slot, written};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Instance, LaunchError, LayerDisk, Placement, Plan};
 use fumehood_backend_native::cgroup::Cgroup;
@@ -108,8 +108,8 @@ impl MicroPlan {
         }
     }
 
-    /// The machine's template, booted if there is none.
-    fn template(&self, image: &Image, place: &Place<'_>) -> Result<Template, LaunchError> {
+    /// The machine's template, booted if there is none, and its key.
+    fn template(&self, image: &Image, place: &Place<'_>) -> Result<(Template, String), LaunchError> {
         let step = |error: io::Error| failed("make the sandbox's /etc", &error);
         let root = &self.envelope.filesystem().root;
         let resolver = self.placement.gateway.as_ref().map(|_| fumehood_backend::gateway::ADDRESS);
@@ -132,7 +132,13 @@ impl MicroPlan {
             setup: self.setup(),
             filter: filter_alone(self.envelope.privilege().syscalls, SetId::Allowed).bytes(),
         };
-        Template::of(&recipe, &self.folders.templates, place)
+        let template = Template::of(&recipe, &self.folders.templates, place)?;
+        Ok((template, recipe.key()))
+    }
+
+    /// What it begins from, where that is a machine that was written down.
+    fn written(&self) -> Option<&Path> {
+        self.placement.living.as_ref()?.machine.as_deref()
     }
 
     /// The other end of its network, if it has one, and the link to it.
@@ -153,11 +159,16 @@ impl MicroPlan {
     /// The second disk: the workspace, if there is one.
     fn slot(&self, stage: &Path) -> Result<OwnedFd, LaunchError> {
         let step = |error: io::Error| failed("make the workspace's disk", &error);
+        if let Some(written) = self.written() {
+            let folder = self.machine_folder().map_err(step)?;
+            return slot::share(written, &folder).and_then(|()| slot::of_folder(&folder)).map_err(step);
+        }
         match &self.envelope.filesystem().workspace {
             None => slot::empty().map_err(step),
             Some(workspace) => {
                 let folder = self.machine_folder().map_err(step)?;
-                slot::of_workspace(&workspace.source, &folder, stage, self.person().uid)
+                let kept = self.placement.living.is_some();
+                slot::of_workspace(&workspace.source, &folder, stage, (self.person().uid, kept))
             }
         }
     }
@@ -181,9 +192,12 @@ impl MicroPlan {
         let Template { memory, state } = template;
         let parts = Parts { memory: memory.into(), root: root.into(), slot, state: state.into(), tap };
         let mut machine = Machine::start(self.hardware(), &Start::Restore, parts, place, deadline)?;
-        machine.monitor.restore(STATE).map_err(|error| failed("restore the machine", &error))?;
-        let dialogue = Dialogue::greet(&machine.stream, deadline)
-            .and_then(|mut dialogue| dialogue.thaw(&machine.stream).map(|()| dialogue))
+        let restored = match self.written() {
+            Some(_) => machine.monitor.restore_still(STATE),
+            None => machine.monitor.restore(STATE),
+        };
+        restored.map_err(|error| machine.broken("restore the machine", &error))?;
+        let dialogue = Dialogue::wake(&machine.stream, deadline)
             .map_err(|fault| machine.unanswered("restore the machine", &fault))?;
         Ok((machine, dialogue))
     }
@@ -200,6 +214,9 @@ impl MicroPlan {
         }
         if let Some(words) = self.furnish() {
             dialogue.run(stream, &words, "show its workspace").map_err(told("show the workspace"))?;
+        }
+        if self.written().is_some() {
+            return Ok(());
         }
         let person = self.person();
         for input in &self.envelope.filesystem().inputs {
@@ -238,11 +255,13 @@ impl MicroPlan {
     /// What `guestd furnish` is told, where this machine differs from its template.
     fn furnish(&self) -> Option<Vec<Vec<u8>>> {
         let covers = self.placement.files.iter().any(|file| !file.covers.is_empty());
-        if self.workspace() == "empty" && !covers {
+        // One that was written down shows its workspace already.
+        let workspace = if self.written().is_some() { "empty" } else { self.workspace() };
+        if workspace == "empty" && !covers {
             return None;
         }
         let uid = self.person().uid.to_string();
-        let words = ["/init", "furnish", &uid, self.workspace()];
+        let words = ["/init", "furnish", &uid, workspace];
         let mut words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         for file in &self.placement.files {
             for covered in &file.covers {
@@ -277,7 +296,8 @@ impl MicroPlan {
             folder.make_dir(OsStr::new("out"), 0o700).map_err(step)?;
             outputs.push(Output::Collected { folder: folder.sub(Path::new("out")).map_err(step)?, limits });
         }
-        if let Some(layer) = &self.placement.layer {
+        // One that lives on keeps what it changes.
+        if let Some(layer) = self.placement.layer.as_ref().filter(|_| self.placement.living.is_none()) {
             let root = match &layer.disk {
                 LayerDisk::Image { mount: Some(mount), .. } => mount.try_clone().map(DirHandle::from),
                 LayerDisk::Image { mount: None, .. } | LayerDisk::Folder { .. } => {
@@ -311,7 +331,8 @@ impl Plan for MicroPlan {
     fn launch(self: Box<Self>) -> Result<Box<dyn Instance>, LaunchError> {
         let stage = self.placement.shared.join("root");
         let image = Image::of(&self.envelope.filesystem().root, &self.folders.images, &stage)?;
-        let identity = Identity::take(NOBODY).map_err(|_| no_identity())?;
+        let identity =
+            Identity::take(NOBODY).map_err(|error| fumehood_backend_native::steps::no_identity(&error))?;
         let place = |joins| Place {
             qemu: &self.qemu.path,
             stage: stage.clone(),
@@ -320,7 +341,14 @@ impl Plan for MicroPlan {
             landlock: self.landlock,
         };
         // A machine that boots for all is limited by none.
-        let template = self.template(&image, &place(&[]))?;
+        let (template, key) = self.template(&image, &place(&[]))?;
+        let template = match self.written() {
+            None => template,
+            Some(written) => {
+                let root = image.open().map_err(|error| failed("open the root image", &error))?;
+                written::open(written, (&key, self.hardware(), root.into()), &place(&[]))?
+            }
+        };
         let outputs = self.outputs()?;
         let (gateway, tap) = self.gateway()?.unzip();
         let cgroup = self.cgroup()?;
@@ -333,7 +361,9 @@ impl Plan for MicroPlan {
         match restored {
             Ok(machine) => {
                 let terms = Terms { person: Some(self.person()), limits: self.limits() };
-                let instance = MicroInstance::new(machine, (cgroup, identity, gateway), outputs, terms)?;
+                let folder = self.folders.machines.join(self.placement.id.as_str());
+                let belongings = Belongings { cgroup, identity, gateway, folder, key };
+                let instance = MicroInstance::new(machine, belongings, outputs, terms)?;
                 Ok(Box::new(instance))
             }
             Err(error) => {
@@ -389,14 +419,6 @@ fn input_entries(input: &Input) -> Result<impl io::Read, LaunchError> {
 /// `O_NONBLOCK` on this target: a fifo is never waited for.
 const NONBLOCKING: i32 = 0o4000;
 
-fn no_identity() -> LaunchError {
-    LaunchError {
-        step: "take a kernel uid".to_owned(),
-        why: "every uid that was tried is held by another sandbox".to_owned(),
-        remedy: "end some of the sandboxes that run on this host".to_owned(),
-    }
-}
-
 /// What is shown in another way, or not at all, is refused: never left out in silence.
 fn refuse_what_is_not_held(envelope: &Envelope, placement: &Placement) -> Result<(), Unenforceable> {
     let filesystem = envelope.filesystem();
@@ -410,7 +432,7 @@ fn refuse_what_is_not_held(envelope: &Envelope, placement: &Placement) -> Result
             "leave `:rw` out: what changes is brought back by `fumehood apply`",
         );
     }
-    if filesystem.session.is_some() || placement.home.is_some() {
+    if filesystem.session.is_some() || (placement.home.is_some() && placement.living.is_none()) {
         return refuse(Clause::Filesystem, "a machine keeps no session", "leave `--session` out");
     }
     if !filesystem.caches.is_empty() {

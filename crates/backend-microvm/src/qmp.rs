@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// Far above the longest answer that is asked for.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;
 /// Between two looks at a migration, which takes some milliseconds.
+/// Bytes a second: more than any disk takes.
+const FASTEST: u64 = 1 << 40;
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Our end of the monitor.
@@ -32,15 +34,25 @@ impl Monitor {
 
     /// Lets a machine that was started with `-incoming defer` load its state from one of its descriptors.
     pub(crate) fn restore(&mut self, state: u32) -> io::Result<()> {
-        self.begin()?;
-        self.ask("migrate-incoming", &json!({ "uri": format!("fd:{state}") }))
+        // Said at once, as each answer takes a turn of QEMU's loop; what follows a refusal is refused too.
+        let incoming = ("migrate-incoming", json!({ "uri": format!("fd:{state}") }));
+        let all = [("qmp_capabilities", json!({})), ("migrate-set-capabilities", sharing(true)), incoming];
+        let lines: String = all.iter().map(|(name, arguments)| line(name, arguments)).collect();
+        self.limit()?;
+        self.stream.get_mut().write_all(lines.as_bytes())?;
+        all.iter().try_for_each(|(name, _)| self.answer(name).map(drop))
     }
 
     /// Writes the state of the machine, all but its shared memory, to a file. The machine stands still afterwards.
     pub(crate) fn save(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
         self.begin()?;
+        self.write(state)
+    }
+
+    /// Writes the state to a file that is handed over.
+    fn write(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
         // What it was started with can only be read from; a file to write to is handed over.
-        let line = format!("{}\n", json!({ "execute": "getfd", "arguments": { "fdname": "state" } }));
+        let line = line("getfd", &json!({ "fdname": "state" }));
         socket::send(self.stream.get_ref().as_fd(), line.as_bytes(), &[state])?;
         self.answer("getfd")?;
         self.ask("migrate", &json!({ "uri": "fd:state" }))?;
@@ -54,6 +66,60 @@ impl Monitor {
         }
     }
 
+    /// What is asked from now on must be answered until then.
+    pub(crate) fn extend(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    /// Stops the processor.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        self.ask("stop", &json!({}))
+    }
+
+    pub(crate) fn go_on(&mut self) -> io::Result<()> {
+        self.ask("cont", &json!({}))
+    }
+
+    /// Writes all of the machine to a file, its memory too. It stands still before and afterwards.
+    pub(crate) fn save_whole(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
+        self.share(false)?;
+        self.ask("migrate-set-parameters", &json!({ "max-bandwidth": FASTEST, "downtime-limit": 60_000 }))?;
+        self.write(state)
+    }
+
+    /// Lets a machine that was started with `-incoming defer` load all of itself, its memory too. It stood still when
+    /// it was written, and still does.
+    pub(crate) fn load_whole(&mut self, state: u32) -> io::Result<()> {
+        self.ask("qmp_capabilities", &json!({}))?;
+        self.ask("migrate-incoming", &json!({ "uri": format!("fd:{state}") }))?;
+        self.await_load()
+    }
+
+    /// Writes down a machine that has loaded all of itself, but for the memory that it shares.
+    pub(crate) fn save_rest(&mut self, state: BorrowedFd<'_>) -> io::Result<()> {
+        self.share(true)?;
+        self.write(state)
+    }
+
+    /// As [`Monitor::restore`], for a machine that stood still when it was written: waits until it has loaded, and lets
+    /// it go on.
+    pub(crate) fn restore_still(&mut self, state: u32) -> io::Result<()> {
+        self.restore(state)?;
+        self.await_load()?;
+        self.go_on()
+    }
+
+    fn await_load(&mut self) -> io::Result<()> {
+        loop {
+            let answer = self.command("query-status", &json!({}))?;
+            match answer.get("status").and_then(Value::as_str) {
+                Some("inmigrate") => std::thread::sleep(PAUSE),
+                Some("paused" | "postmigrate" | "prelaunch") => return Ok(()),
+                other => return Err(io::Error::other(format!("the state was not loaded: {other:?}"))),
+            }
+        }
+    }
+
     /// Ends the machine.
     pub(crate) fn quit(&mut self) -> io::Result<()> {
         self.ask("quit", &json!({}))
@@ -61,8 +127,12 @@ impl Monitor {
 
     fn begin(&mut self) -> io::Result<()> {
         self.ask("qmp_capabilities", &json!({}))?;
-        let shared = json!({ "capabilities": [{ "capability": "x-ignore-shared", "state": true }] });
-        self.ask("migrate-set-capabilities", &shared)
+        self.share(true)
+    }
+
+    /// Whether memory that it shares with a file is left to that file.
+    fn share(&mut self, shares: bool) -> io::Result<()> {
+        self.ask("migrate-set-capabilities", &sharing(shares))
     }
 
     fn ask(&mut self, name: &str, arguments: &Value) -> io::Result<()> {
@@ -70,7 +140,7 @@ impl Monitor {
     }
 
     fn command(&mut self, name: &str, arguments: &Value) -> io::Result<Value> {
-        let line = format!("{}\n", json!({ "execute": name, "arguments": arguments }));
+        let line = line(name, arguments);
         self.limit()?;
         self.stream.get_mut().write_all(line.as_bytes())?;
         self.answer(name)
@@ -108,6 +178,15 @@ impl Monitor {
         stream.set_read_timeout(Some(left))?;
         stream.set_write_timeout(Some(left))
     }
+}
+
+fn line(name: &str, arguments: &Value) -> String {
+    format!("{}\n", json!({ "execute": name, "arguments": arguments }))
+}
+
+/// What says whether memory that is shared with a file is left to that file.
+fn sharing(shares: bool) -> Value {
+    json!({ "capabilities": [{ "capability": "x-ignore-shared", "state": shares }] })
 }
 
 #[cfg(test)]

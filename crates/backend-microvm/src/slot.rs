@@ -15,6 +15,25 @@ use std::path::Path;
 /// Larger than any workspace that can be shown; nothing of it takes room.
 pub(crate) const BYTES: u64 = 1 << 40;
 
+/// The name of a workspace's image, where it has one.
+pub(crate) const IMAGE: &str = "workspace.erofs";
+
+/// Gives what is in one folder to another, where there is something: one file with two names.
+pub(crate) fn share(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from.join(IMAGE), to.join(IMAGE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The one of a folder.
+pub(crate) fn of_folder(folder: &Path) -> io::Result<OwnedFd> {
+    match File::open(folder.join(IMAGE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => empty(),
+        found => Ok(found?.into()),
+    }
+}
+
 /// One without content.
 pub(crate) fn empty() -> io::Result<OwnedFd> {
     let file = File::from(memfd::open(c"fumehood-slot", Purpose::Read)?);
@@ -23,18 +42,20 @@ pub(crate) fn empty() -> io::Result<OwnedFd> {
     Ok(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
 }
 
-/// A folder as it is now, owned by `uid` inside. Its file has no name when this returns.
+/// A folder as it is now, owned by `uid` inside. Its file has no name when this returns, unless it is kept.
 pub(crate) fn of_workspace(
     source: &Path,
     folder: &Path,
     stage: &Path,
-    uid: u32,
+    (uid, kept): (u32, bool),
 ) -> Result<OwnedFd, LaunchError> {
-    let path = folder.join("workspace.erofs");
+    let path = folder.join(IMAGE);
     image::workspace(source, &path, stage, uid)?;
     let step = |error: io::Error| failed("make the workspace's disk", &error);
     let open = File::options().write(true).open(&path).and_then(|file| file.set_len(BYTES));
     let file = open.and_then(|()| File::open(&path)).map_err(step)?;
-    fs::remove_file(&path).map_err(step)?;
+    if !kept {
+        fs::remove_file(&path).map_err(step)?;
+    }
     Ok(file.into())
 }

@@ -99,7 +99,7 @@ fn store(templates: &Path) -> Store {
 // === impl Recipe ===
 
 impl Recipe<'_> {
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let Hardware { memory_mib, network, acpi } = self.hardware;
         let etc = self.etc.map(|path| path.display().to_string()).unwrap_or_default();
         key(&[

@@ -33,6 +33,7 @@ pub(crate) const EACCES: Errno = Errno(13);
 pub(crate) const EEXIST: Errno = Errno(17);
 pub(crate) const ENOTDIR: Errno = Errno(20);
 pub(crate) const EINVAL: Errno = Errno(22);
+pub(crate) const ENOTTY: Errno = Errno(25);
 pub(crate) const ENAMETOOLONG: Errno = Errno(36);
 pub(crate) const EISCONN: Errno = Errno(106);
 pub(crate) const ECONNREFUSED: Errno = Errno(111);
@@ -450,7 +451,26 @@ pub(crate) fn resize_terminal(master: &Fd, rows: u16, columns: u16) -> Result<()
 /// The guest's side of a terminal, opened without a path so that no guest can put another in its place.
 pub(crate) fn terminal_peer(master: &Fd) -> Result<Fd, Errno> {
     // TIOCGPTPEER with O_RDWR | O_NOCTTY | O_CLOEXEC.
-    plain(16, [word(master.0), 0x5441, 0o2_000_402, 0, 0, 0]).map(new_fd)
+    match plain(16, [word(master.0), 0x5441, 0o2_000_402, 0, 0, 0]) {
+        Err(ENOTTY) => named_peer(master),
+        peer => peer.map(new_fd),
+    }
+}
+
+/// The same by its name, for a kernel in user space that does not know the call.
+fn named_peer(master: &Fd) -> Result<Fd, Errno> {
+    let mut number = 0_u32;
+    // SAFETY: TIOCGPTN writes four bytes, which `number` has.
+    unsafe { raw(16, [word(master.0), 0x8004_5430, address(&raw mut number), 0, 0, 0]) }?;
+    let mut path = *b"/dev/pts/0000\0";
+    for place in path.iter_mut().rev().skip(1).take(4) {
+        *place += (number % 10) as u8;
+        number /= 10;
+    }
+    // Its name has no zeros in front.
+    let start = path.iter().skip(9).take(3).take_while(|digit| **digit == b'0').count();
+    path.copy_within(9 + start.., 9);
+    open(path.as_ptr(), Open::Device)
 }
 
 /// Makes a terminal the controlling one of this session.

@@ -18,6 +18,8 @@ const PATH_BYTES: usize = 4096;
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 /// F_SEAL_SHRINK and F_SEAL_WRITE: what makes a mapped file as good as memory of our own.
 const STEADY: u64 = 0x2 | 0x8;
+/// Addresses for which no memory is mapped.
+const FEW: usize = 192;
 /// What an unstarted process exits with. Nobody sees it: the cause is in the [`Launch`].
 const UNSTARTED: u8 = 127;
 
@@ -57,7 +59,13 @@ struct Strings<'a> {
     /// Without an end mark.
     path: &'a [u8],
     /// A spare place, the arguments, null, the environment, null.
-    pointers: Mapping,
+    pointers: Pointers,
+}
+
+/// Room for addresses: of most commands it is here, as a mapping made and given back takes two calls.
+enum Pointers {
+    Few([*const u8; FEW]),
+    Many(Mapping),
 }
 
 /// What the started process works from.
@@ -106,7 +114,7 @@ impl Ground {
         }
         let mut strings = Strings::find(block, exec.argc as usize, exec.envc as usize).map_err(spawn)?;
         let streams = Streams::prepare(exec.terminal, &mut attached)?;
-        let with_spare = strings.pointers.pointers().as_mut_ptr();
+        let with_spare = strings.pointers.places().as_mut_ptr();
         let launch = Launch {
             cwd: strings.cwd,
             command: strings.command,
@@ -269,12 +277,12 @@ impl Streams {
 impl<'a> Strings<'a> {
     /// Points at every string of a whole block.
     fn find(block: &'a [u8], argc: usize, envc: usize) -> Result<Self, Errno> {
-        let mut pointers = Mapping::anonymous((argc + envc + 3) * size_of::<*const u8>())?;
+        let mut pointers = Pointers::new(argc + envc + 3)?;
         let mut strings = block.split_inclusive(|byte| *byte == 0);
         let cwd = strings.next().ok_or(EINVAL)?;
         let mut path = DEFAULT_PATH;
         let mut command = None;
-        let places = pointers.pointers();
+        let places = pointers.places();
         for (place, string) in places.iter_mut().skip(1).zip(strings.by_ref().take(argc)) {
             command = command.or(Some(string));
             *place = string.as_ptr();
@@ -286,6 +294,25 @@ impl<'a> Strings<'a> {
             *place = string.as_ptr();
         }
         Ok(Self { cwd, command: command.ok_or(EINVAL)?, path, pointers })
+    }
+}
+
+// === impl Pointers ===
+
+impl Pointers {
+    /// All of them null.
+    fn new(count: usize) -> Result<Self, Errno> {
+        if count <= FEW {
+            return Ok(Self::Few([core::ptr::null(); FEW]));
+        }
+        Mapping::anonymous(count * size_of::<*const u8>()).map(Self::Many)
+    }
+
+    fn places(&mut self) -> &mut [*const u8] {
+        match self {
+            Self::Few(places) => places,
+            Self::Many(mapping) => mapping.pointers(),
+        }
     }
 }
 

@@ -241,7 +241,7 @@ impl Init {
 
     /// Connects to a port of the guest's loopback, for the keeper to use, or says why not.
     fn dial(&self, call: u32, port: u16) {
-        match dial::loopback(port) {
+        match dial::loopback(port, 0) {
             Ok(connection) => {
                 if self.channel.send(&Report::Dialled { call }, Some(&connection)).is_err() {
                     self.finish();

@@ -144,9 +144,10 @@ pub struct Laid {
 
 impl Foreseen {
     /// Begins it. One that can not be begun is begun by the plan, which says why it can not.
-    pub(crate) fn begin(spec: &GatewaySpec, namespaces: &Beside) -> Option<Self> {
+    pub(crate) fn begin(spec: &GatewaySpec, namespaces: &Beside, network: Option<Beside>) -> Option<Self> {
         let listed = ports(spec).is_none_or(|ports| ports.len() <= MOST_PORTS && !ports.contains(&0));
-        let maker = listed.then(|| Beside::gateway(shape(spec, Stack::Kernel), namespaces).ok()).flatten()?;
+        let making = || Beside::gateway(shape(spec, Stack::Kernel), namespaces, network).ok();
+        let maker = listed.then(making).flatten()?;
         Some(Self { spec: spec.clone(), maker })
     }
 }
@@ -172,7 +173,7 @@ impl Plumbing {
         }
         let shape = shape(spec, stack);
         match namespaces {
-            Some(namespaces) => Beside::gateway(shape, namespaces).map(Self::Beside),
+            Some(namespaces) => Beside::gateway(shape, namespaces, None).map(Self::Beside),
             None => Ok(Self::ByChild(Making::by_child(shape, handles.try_clone()?, SOCKETS))),
         }
     }

@@ -6,6 +6,7 @@
 //! this host, and gone with the processes that hold it. An ordinary user shares their own uid.
 
 use fumehood_sys::host;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -28,9 +29,16 @@ pub struct Identity {
     _held: Option<OwnedFd>,
 }
 
-/// Every pick was taken.
-#[derive(Clone, Copy, Debug)]
-pub struct NoneFree;
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum NoneFree {
+    /// Every pick was taken.
+    #[error("every uid that was tried is held by another sandbox")]
+    Held,
+    /// The host has no randomness to pick with, or no socket to hold a pick by.
+    #[error("pick a uid and hold it")]
+    Host(#[source] io::Error),
+}
 
 // === impl Identity ===
 
@@ -38,22 +46,22 @@ impl Identity {
     /// An identity for a sandbox that sees itself as `inside`.
     ///
     /// # Errors
-    /// Every pick is held by another sandbox.
+    /// Every pick is held by another sandbox; the host refuses what picking takes.
     pub fn take(inside: u32) -> Result<Self, NoneFree> {
         let inside = (inside, inside);
         if host::euid() != 0 {
             let kernel = (host::euid(), host::egid());
             return Ok(Self { kernel, inside, own: false, _held: None });
         }
-        let start = host::random().map_err(|_| NoneFree)?;
+        let start = host::random().map_err(NoneFree::Host)?;
         for step in 0..TRIES {
-            let place = u32::try_from(start.wrapping_add(step) % COUNT).map_err(|_| NoneFree)?;
+            let place = u32::try_from(start.wrapping_add(step) % COUNT).map_err(|_| NoneFree::Held)?;
             let uid = FIRST + place;
-            if let Some(held) = hold(uid) {
+            if let Some(held) = hold(uid).map_err(NoneFree::Host)? {
                 return Ok(Self { kernel: (uid, uid), inside, own: true, _held: Some(held) });
             }
         }
-        Err(NoneFree)
+        Err(NoneFree::Held)
     }
 
     /// The caller's own, for a helper that is not less than the caller.
@@ -64,9 +72,14 @@ impl Identity {
     }
 }
 
-fn hold(uid: u32) -> Option<OwnedFd> {
-    let name = SocketAddr::from_abstract_name(format!("fumehood/uid/{uid}")).ok()?;
-    UnixDatagram::bind_addr(&name).ok().map(OwnedFd::from)
+/// `None` where another sandbox has it.
+fn hold(uid: u32) -> io::Result<Option<OwnedFd>> {
+    let name = SocketAddr::from_abstract_name(format!("fumehood/uid/{uid}"))?;
+    match UnixDatagram::bind_addr(&name) {
+        Ok(held) => Ok(Some(held.into())),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::broker::Brokered;
 use crate::cgroup::Cgroup;
 use crate::control::Control;
 use crate::identity::Identity;
-use crate::{orphans, syscalls, usage};
+use crate::{freeze, orphans, syscalls, usage};
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Event, ExecError, FreezeError, GuestStdio, Instance, Live, Meters};
 use fumehood_model::exec::ExecRequest;
@@ -262,15 +262,13 @@ impl Live for NativeInstance {
     }
 
     fn freeze(&mut self) -> Result<(), FreezeError> {
-        let cgroup = self.parts.cgroup.as_ref().ok_or_else(no_freezer)?;
-        cgroup.freeze(true).map_err(|error| not_frozen(&error))?;
+        freeze::set(self.parts.cgroup.as_ref(), true)?;
         self.frozen = true;
         Ok(())
     }
 
     fn thaw(&mut self) -> Result<(), FreezeError> {
-        let cgroup = self.parts.cgroup.as_ref().ok_or_else(no_freezer)?;
-        cgroup.freeze(false).map_err(|error| not_frozen(&error))?;
+        freeze::set(self.parts.cgroup.as_ref(), false)?;
         self.frozen = false;
         Ok(())
     }
@@ -293,32 +291,6 @@ impl Live for NativeInstance {
     fn owner(&self) -> (u32, u32) {
         self.parts.identity.kernel
     }
-}
-
-/// What stops processes against their will is the kernel's freezer alone. Signals do not: a timer of the sandbox's
-/// own can send the one that lets a stopped process go on.
-fn no_freezer() -> FreezeError {
-    FreezeError {
-        why: "no cgroup that can be frozen is ours on this host".to_owned(),
-        remedy: "run as root, or where systemd delegates a cgroup to you: `fumehood doctor` says how"
-            .to_owned(),
-        unsupported: true,
-    }
-}
-
-fn not_frozen(error: &io::Error) -> FreezeError {
-    if error.kind() == io::ErrorKind::Unsupported {
-        return no_freezer();
-    }
-    let (why, remedy) = if error.kind() == io::ErrorKind::TimedOut {
-        (
-            "a process did not stop within five seconds, so all go on".to_owned(),
-            "try again: it was in a call that the kernel does not interrupt",
-        )
-    } else {
-        (error.to_string(), "`fumehood doctor` looks at what this host can hold")
-    };
-    FreezeError { why, remedy: remedy.to_owned(), unsupported: false }
 }
 
 impl Drop for NativeInstance {

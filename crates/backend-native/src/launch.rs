@@ -8,7 +8,7 @@ use crate::identity::Identity;
 use crate::init_image;
 use crate::instance::{NativeInstance, Parts};
 use crate::plan::{NativePlan, Sources};
-use crate::root::{RootBuilder, c_path, c_string, proc};
+use crate::root::{self, RootBuilder, c_path, c_string, proc};
 use crate::shape::{self, Shape};
 use crate::steps::{
     Handed, LISTENER, OUTPUT, OpenInput, ROOT, copy_in, explain, no_identity, open_inputs, prepare,
@@ -86,17 +86,43 @@ fn builder<'a>(plan: &'a NativePlan, identity: &'a Identity) -> RootBuilder<'a> 
     RootBuilder::new(&plan.envelope, &plan.placement, identity).bare(plan.bare.as_ref())
 }
 
+/// Starts making what is part of any root on the host's own system. As [`begin_namespaces`].
+pub(crate) fn begin_frame() -> io::Result<Beside> {
+    let mut program = mount_namespace();
+    program.extend(root::frame());
+    Beside::begin(program)
+}
+
 /// Starts putting the root together, in the mount namespace that the sandbox will live in. With root only: the
 /// mounts of an ordinary user must be made in the sandbox's own user namespace.
-fn begin_root(plan: &NativePlan, identity: &Identity, sources: Sources) -> io::Result<Beside> {
+fn begin_root(
+    plan: &NativePlan,
+    identity: &Identity,
+    sources: Sources,
+    frame: Option<Beside>,
+) -> io::Result<Beside> {
+    let builder = builder(plan, identity);
+    let frame = frame.filter(|_| builder.has_frame());
+    let mut program = if frame.is_some() { Program::default() } else { mount_namespace() };
+    let builder = if frame.is_some() { builder.framed() } else { builder };
+    program.extend(builder.build(sources));
+    program.push("keep the mount namespace", Op::KeepMounts);
+    program.push("enter the private root", Op::EnterRoot);
+    match frame {
+        None => Beside::start(program),
+        Some(maker) => {
+            maker.go_on(program);
+            Ok(maker)
+        }
+    }
+}
+
+fn mount_namespace() -> Program {
     let mut program = Program::default();
     program.push("clear the file mode mask", Op::ClearUmask);
     program.push("take a mount namespace", Op::MountNamespace);
     program.push("make the mounts private", Op::MountsPrivate);
-    program.extend(builder(plan, identity).build(sources));
-    program.push("keep the mount namespace", Op::KeepMounts);
-    program.push("enter the private root", Op::EnterRoot);
-    Beside::start(program)
+    program
 }
 
 /// Builds every wall, then starts the guest's first process. What was made is removed if a step fails.
@@ -253,7 +279,7 @@ impl LaunchParts {
     /// Makes them. What takes long is begun beside us, and waited for by the launch.
     pub(crate) fn prepare(plan: &mut NativePlan) -> Result<Self, LaunchError> {
         let step = |step: &'static str| move |error: io::Error| prepare(step, &error);
-        let identity = Identity::take(plan.envelope.privilege().uid).map_err(|_| no_identity())?;
+        let identity = Identity::take(plan.envelope.privilege().uid).map_err(|error| no_identity(&error))?;
         let rooted = plan.shape.has_root();
         let sources =
             rooted.then(|| Sources::find(&plan.envelope, &plan.placement, &identity, plan.system()));
@@ -271,7 +297,9 @@ impl LaunchParts {
         let root = match sources {
             None => Root::Absent,
             Some(sources) if identity.own => {
-                Root::Made(begin_root(plan, &identity, sources).map_err(step("make the private root"))?)
+                let frame = plan.frame.take();
+                let made = begin_root(plan, &identity, sources, frame);
+                Root::Made(made.map_err(step("make the private root"))?)
             }
             Some(sources) => Root::ToMake(sources),
         };

@@ -17,6 +17,7 @@ pub mod cgroup;
 pub mod control;
 pub mod enforcement;
 pub mod etc;
+pub mod freeze;
 pub mod gateway;
 pub mod identity;
 mod image;
@@ -41,6 +42,7 @@ use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
 use fumehood_sys::launch::Beside;
 use std::cell::RefCell;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The container level, or the process level, on this host.
@@ -54,6 +56,10 @@ pub struct Native {
     gateway: RefCell<Option<gateway::Foreseen>>,
     /// For the next plan to take.
     namespaces: RefCell<Option<Beside>>,
+    /// Likewise: what is part of any root.
+    frame: RefCell<Option<Beside>>,
+    /// Likewise: what is the same for each gateway.
+    network: RefCell<Option<Beside>>,
     pooled: bool,
     /// Where the folders of sandboxes without a root are, once one was planned.
     scratch: RefCell<Option<PathBuf>>,
@@ -64,6 +70,17 @@ pub struct Native {
 #[derive(Clone, Debug, Default)]
 pub struct Bare {
     pub files: Vec<(PathBuf, PathBuf)>,
+}
+
+/// What is guessed of a sandbox before it is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The container level, or the process level, which takes few namespaces.
+    pub level: Level,
+    /// Its root is the host's own system.
+    pub system: bool,
+    /// It has a network beyond loopback.
+    pub gateway: bool,
 }
 
 // === impl Native ===
@@ -91,17 +108,27 @@ impl Native {
             host_cpus: fumehood_sys::host::processors(),
             gateway: RefCell::new(None),
             namespaces: RefCell::new(None),
+            frame: RefCell::new(None),
+            network: RefCell::new(None),
             pooled: false,
             scratch: RefCell::new(None),
         }
     }
 
     /// As [`Native::find`], and starts at once on what any launch takes longest for: with root, whose
-    /// sandboxes need not own them, the network, ipc and uts namespaces. Nothing of it is seen by the host.
-    pub fn warm() -> Self {
+    /// sandboxes need not own them, the network, ipc and uts namespaces, and what is part of any root on the host's
+    /// own system, or of any gateway, where such will be wanted. Nothing of it is seen by the host.
+    pub fn warm(wanted: Wanted) -> Self {
         // Where it can not be made here, the launch makes it, or says why it can not.
-        let made = (fumehood_sys::host::euid() == 0).then(|| launch::begin_namespaces().ok()).flatten();
-        Self { namespaces: RefCell::new(made), ..Self::find() }
+        let root = fumehood_sys::host::euid() == 0;
+        let begin = |wanted: bool, begin: fn() -> io::Result<Beside>| {
+            RefCell::new((root && wanted).then(|| begin().ok()).flatten())
+        };
+        let apart = wanted.level == Level::Container || wanted.gateway;
+        let namespaces = begin(apart, launch::begin_namespaces);
+        let network = begin(wanted.gateway, Beside::gateway_network);
+        let frame = begin(wanted.system, launch::begin_frame);
+        Self { level: wanted.level, namespaces, frame, network, ..Self::find() }
     }
 
     /// The process level, as [`Native::find`].
@@ -111,8 +138,9 @@ impl Native {
 
     /// Begins the gateway that the next plan will wish for, where [`Native::warm`] has begun its namespaces.
     pub fn foresee(&self, gateway: &GatewaySpec) {
+        let namespaces = self.namespaces.borrow();
         let begun =
-            self.namespaces.borrow().as_ref().and_then(|made| gateway::Foreseen::begin(gateway, made));
+            namespaces.as_ref().and_then(|made| gateway::Foreseen::begin(gateway, made, self.network.take()));
         self.gateway.replace(begun);
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct NativePlan {
     pub(crate) gateway: Option<gateway::Foreseen>,
     /// Made while the rest is prepared, where that was possible.
     pub(crate) namespaces: Option<Beside>,
+    /// What is part of any root, likewise.
+    pub(crate) frame: Option<Beside>,
     /// Whether everything is prepared when it begins, the cgroup too.
     pub(crate) pooled: bool,
     /// What stands in the place of a system, if that is not to be there.
@@ -109,6 +111,7 @@ impl NativePlan {
             shape,
             gateway: native.gateway.take(),
             namespaces: native.namespaces.take(),
+            frame: native.frame.take(),
             pooled: native.pooled,
             bare: None,
             begun: None,

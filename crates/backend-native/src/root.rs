@@ -59,6 +59,8 @@ pub struct RootBuilder<'a> {
     placement: &'a Placement,
     identity: &'a Identity,
     bare: Option<&'a Bare>,
+    /// Whether a [`frame`] is there already.
+    framed: bool,
     program: Program,
 }
 
@@ -67,7 +69,7 @@ pub struct RootBuilder<'a> {
 impl<'a> RootBuilder<'a> {
     #[must_use]
     pub fn new(envelope: &'a Envelope, placement: &'a Placement, identity: &'a Identity) -> Self {
-        Self { envelope, placement, identity, bare: None, program: Program::default() }
+        Self { envelope, placement, identity, bare: None, framed: false, program: Program::default() }
     }
 
     /// With these files in the place of a system.
@@ -75,16 +77,32 @@ impl<'a> RootBuilder<'a> {
         Self { bare, ..self }
     }
 
+    /// From a [`frame`] on, in place of the host's root.
+    pub(crate) fn framed(self) -> Self {
+        Self { framed: true, ..self }
+    }
+
+    /// Whether what [`frame`] makes is part of this root.
+    pub(crate) fn has_frame(&self) -> bool {
+        self.identity.own && self.bare.is_none() && self.envelope.filesystem().root.folder().is_none()
+    }
+
     /// The operations from the host's root to the guest's, without entering it.
     pub fn build(mut self, sources: Sources) -> Program {
         let etc = sources.etc.clone();
         let overlay = sources.layer(self.placement, &mut self.program);
-        self.base();
+        if self.framed {
+            self.resize();
+        } else {
+            self.base();
+        }
         match self.bare {
             None => self.system(etc.as_deref()),
             Some(bare) => self.files(bare),
         }
-        self.devices();
+        if !self.framed {
+            self.devices();
+        }
         self.sys();
         self.scratch();
         self.home();
@@ -105,20 +123,25 @@ impl<'a> RootBuilder<'a> {
     fn base(&mut self) {
         let at = c_path(&self.placement.shared.join("root"));
         let size_bytes = scratch_bytes(self.envelope);
-        let inodes = (size_bytes / 8192).clamp(16_384, 4_000_000);
-        self.step(
-            "make the private root",
-            Op::NewRoot(NewRoot { at, size_bytes, inodes, devices: self.identity.own }),
-        );
-        for name in ["etc", "usr", "proc", "dev", "dev/pts", "sys", "var", EMPTY, "run", "run/user"] {
-            self.folder(name, 0o755);
+        base(&mut self.program, at, (size_bytes, inodes(size_bytes)), self.identity.own);
+    }
+
+    /// A frame has the size that most roots have.
+    fn resize(&mut self) {
+        let size_bytes = scratch_bytes(self.envelope);
+        if size_bytes != FRAME_BYTES {
+            let inodes = inodes(size_bytes);
+            self.step("make the private root", Op::ResizeRoot { size_bytes, inodes });
         }
     }
 
     /// The system folders, in whichever of the two shapes hosts have: links into `/usr`, or folders.
     fn system(&mut self, etc: Option<&Path>) {
         let image = self.envelope.filesystem().root.folder().map(Path::to_owned);
-        match &image {
+        if !self.framed {
+            system_folders(&mut self.program, image.as_deref());
+        }
+        match image {
             None => {
                 if let Some(etc) = etc {
                     self.bind("show /etc", etc, "etc", READ_ONLY);
@@ -127,38 +150,13 @@ impl<'a> RootBuilder<'a> {
             Some(image) => {
                 // One program alone needs none.
                 if std::fs::symlink_metadata(image.join("etc")).is_ok() {
-                    self.bind_within("show the image's /etc", image, "etc");
+                    self.bind_within("show the image's /etc", &image, "etc");
                 }
                 if let Some(over) = etc {
                     self.lay_over("name the resolver", over, "etc");
                 }
+                self.rest_of_image(&image);
             }
-        }
-        let base = image.clone().unwrap_or_else(|| Path::new("/").to_path_buf());
-        for name in ["usr", "opt"] {
-            match &image {
-                None if base.join(name).is_dir() => {
-                    self.bind("show the system folders", &base.join(name), name, READ_ONLY);
-                }
-                Some(image) if std::fs::symlink_metadata(image.join(name)).is_ok() => {
-                    self.bind_within("show the system folders", image, name);
-                }
-                None | Some(_) => {}
-            }
-        }
-        for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
-            let path = base.join(name);
-            if let Ok(target) = std::fs::read_link(&path) {
-                self.step(
-                    "link the system folders",
-                    Op::Symlink { to: c_path(&target), path: c_string(name) },
-                );
-            } else if path.is_dir() {
-                self.bind_within("show the system folders", &base, name);
-            }
-        }
-        if let Some(image) = image {
-            self.rest_of_image(&image);
         }
     }
 
@@ -186,23 +184,16 @@ impl<'a> RootBuilder<'a> {
     }
 
     fn devices(&mut self) {
-        for (name, major, minor) in DEVICES {
-            let path = format!("dev/{name}");
-            if self.identity.own {
-                self.step(
-                    "make the devices",
-                    Op::Device { path: c_string(&path), major: *major, minor: *minor },
-                );
-            } else {
+        if self.identity.own {
+            device_nodes(&mut self.program);
+        } else {
+            for (name, ..) in DEVICES {
+                let path = format!("dev/{name}");
                 let attributes = Attributes { read_only: false, devices: true, executable: false };
                 self.bind("show the devices", &Path::new("/").join(&path), &path, attributes);
             }
         }
-        for (name, to) in DEVICE_LINKS {
-            let path = c_string(&format!("dev/{name}"));
-            self.step("link the devices", Op::Symlink { to: c_string(to), path });
-        }
-        self.step("mount /dev/pts", Op::Devpts { target: c_string("dev/pts") });
+        device_links(&mut self.program);
     }
 
     /// What programs read to count processors. Nothing of the host's `/sys` is there.
@@ -221,8 +212,8 @@ impl<'a> RootBuilder<'a> {
     }
 
     fn scratch(&mut self) {
-        for (name, mode) in SCRATCH {
-            self.folder(name, *mode);
+        if !self.framed {
+            scratch(&mut self.program);
         }
         let user = format!("run/user/{}", self.identity.inside.0);
         self.owned_folder(&user, 0o700);
@@ -311,8 +302,7 @@ impl<'a> RootBuilder<'a> {
 
     /// A read-only view of a folder of a root, which an image's links can not lead out of.
     fn bind_within(&mut self, phrase: &'static str, root: &Path, name: &str) {
-        let (root, source, target) = (c_path(root), c_string(name), c_string(name));
-        self.step(phrase, Op::BindWithin { root, source, target, attributes: READ_ONLY });
+        self.step(phrase, within(root, name));
     }
 
     /// Files of ours over a folder that is already shown, which stays read-only.
@@ -353,7 +343,7 @@ impl<'a> RootBuilder<'a> {
     }
 
     fn folder(&mut self, path: &str, mode: u32) {
-        self.step("make the folders of the root", Op::MakeDir { path: c_string(path), mode, owner: None });
+        folder(&mut self.program, path, mode);
     }
 
     fn owned_folder(&mut self, path: &str, mode: u32) {
@@ -379,6 +369,97 @@ impl<'a> RootBuilder<'a> {
             }
         }
     }
+}
+
+/// What any root is made of that root makes on the host's own system: what [`RootBuilder::build`] leaves out when it
+/// is [`RootBuilder::framed`]. It needs no envelope, so it is made before there is one.
+///
+/// It is put over the host's root, where it hides nothing of the host's from its maker: a path that begins with `/`
+/// is looked up beneath what the maker has as its root, not on what lies on that.
+pub(crate) fn frame() -> Program {
+    let mut program = Program::default();
+    base(&mut program, c_string("/"), (FRAME_BYTES, inodes(FRAME_BYTES)), true);
+    system_folders(&mut program, None);
+    device_nodes(&mut program);
+    device_links(&mut program);
+    scratch(&mut program);
+    program
+}
+
+/// The size of a root under the limits that hold where none are named.
+const FRAME_BYTES: u64 = 2 << 30;
+
+fn inodes(size_bytes: u64) -> u64 {
+    (size_bytes / 8192).clamp(16_384, 4_000_000)
+}
+
+fn base(program: &mut Program, at: CString, (size_bytes, inodes): (u64, u64), devices: bool) {
+    let root = NewRoot { at, size_bytes, inodes, devices };
+    program.push("make the private root", Op::NewRoot(root));
+    for name in ["etc", "usr", "proc", "dev", "dev/pts", "sys", "var", EMPTY, "run", "run/user"] {
+        folder(program, name, 0o755);
+    }
+}
+
+/// The host's, or those of an image.
+fn system_folders(program: &mut Program, image: Option<&Path>) {
+    const SHOW: &str = "show the system folders";
+    let base = image.unwrap_or(Path::new("/"));
+    for name in ["usr", "opt"] {
+        match image {
+            None if base.join(name).is_dir() => {
+                let (source, target) = (c_path(&base.join(name)), c_string(name));
+                program.push(SHOW, Op::Bind { source, target, attributes: READ_ONLY, idmap: None });
+            }
+            Some(image) if std::fs::symlink_metadata(image.join(name)).is_ok() => {
+                program.push(SHOW, within(image, name));
+            }
+            None | Some(_) => {}
+        }
+    }
+    for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+        let path = base.join(name);
+        if let Ok(target) = std::fs::read_link(&path) {
+            let (to, path) = (c_path(&target), c_string(name));
+            program.push("link the system folders", Op::Symlink { to, path });
+        } else if path.is_dir() {
+            program.push(SHOW, within(base, name));
+        }
+    }
+}
+
+fn within(root: &Path, name: &str) -> Op {
+    Op::BindWithin {
+        root: c_path(root),
+        source: c_string(name),
+        target: c_string(name),
+        attributes: READ_ONLY,
+    }
+}
+
+fn device_nodes(program: &mut Program) {
+    for (name, major, minor) in DEVICES {
+        let path = c_string(&format!("dev/{name}"));
+        program.push("make the devices", Op::Device { path, major: *major, minor: *minor });
+    }
+}
+
+fn device_links(program: &mut Program) {
+    for (name, to) in DEVICE_LINKS {
+        let path = c_string(&format!("dev/{name}"));
+        program.push("link the devices", Op::Symlink { to: c_string(to), path });
+    }
+    program.push("mount /dev/pts", Op::Devpts { target: c_string("dev/pts") });
+}
+
+fn scratch(program: &mut Program) {
+    for (name, mode) in SCRATCH {
+        folder(program, name, *mode);
+    }
+}
+
+fn folder(program: &mut Program, path: &str, mode: u32) {
+    program.push("make the folders of the root", Op::MakeDir { path: c_string(path), mode, owner: None });
 }
 
 /// An empty folder of the new root that nobody inside can write.

@@ -1,6 +1,7 @@
 //! Steps of a launch that are the same for every level with the private root, and why they failed.
 
 use crate::gateway;
+use crate::identity::NoneFree;
 use crate::root::{beneath, c_path, c_string};
 use fumehood_backend::LaunchError;
 use fumehood_model::envelope::Envelope;
@@ -120,11 +121,15 @@ fn open_plain(path: &std::path::Path) -> io::Result<(File, u32)> {
 
 /// There was no kernel uid to be had.
 #[must_use]
-pub fn no_identity() -> LaunchError {
-    LaunchError {
-        step: "take a kernel uid".to_owned(),
-        why: "every uid that was tried is held by another sandbox".to_owned(),
-        remedy: "end some of the sandboxes that run on this host".to_owned(),
+pub fn no_identity(error: &NoneFree) -> LaunchError {
+    const STEP: &str = "take a kernel uid";
+    match error {
+        NoneFree::Held => LaunchError {
+            step: STEP.to_owned(),
+            why: error.to_string(),
+            remedy: "end some of the sandboxes that run on this host".to_owned(),
+        },
+        NoneFree::Host(source) => prepare(STEP, source),
     }
 }
 
@@ -196,8 +201,8 @@ fn remedy(step: &str, error: &io::Error) -> String {
         (step, io::ErrorKind::StorageFull) if step.contains("namespace") => {
             "the kernel allows no more namespaces: raise its limits in `/proc/sys/user`, as in `sysctl -w user.max_user_namespaces=15000`"
         }
-        (_, io::ErrorKind::StorageFull) => "free some space on the disk of the state folder",
-        _ => "`fumehood doctor` looks at what this host can hold",
+        _ => fumehood_model::remedy::of_io(error)
+            .unwrap_or("`fumehood doctor` looks at what this host can hold"),
     };
     text.to_owned()
 }

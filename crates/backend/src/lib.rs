@@ -10,6 +10,7 @@
 //!
 //! **Invariant:** a backend never weakens what it was asked for; it says which clause it can not hold.
 
+pub mod answer;
 pub mod conformance;
 pub mod gateway;
 
@@ -19,9 +20,10 @@ use fumehood_model::envelope::Envelope;
 use fumehood_model::exec::ExecRequest;
 use fumehood_model::id::TaskId;
 use fumehood_model::level::Level;
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +34,12 @@ pub trait Backend: Debug {
 
     /// What would hold each clause of `envelope` here. Starts nothing; refuses rather than weakens.
     fn plan(&self, envelope: &Envelope, placement: &Placement) -> Result<Box<dyn Plan>, Unenforceable>;
+
+    /// Whether what a sandbox that lives on keeps is in the folders of its placement. Otherwise it is written down by
+    /// [`Live::write_down`], and begun from by [`LivingPlace::machine`].
+    fn keeps_files(&self) -> bool {
+        true
+    }
 
     /// The sandboxes of which something is on this host, living and dead, as far as it can be told.
     fn leftovers(&self) -> Vec<TaskId>;
@@ -146,6 +154,34 @@ pub trait Live: Debug {
     /// The guest does not listen, or there is no such signal.
     fn signal(&mut self, exec: u32, signal: i32) -> Result<(), ExecError>;
 
+    /// Sets the size of a command's terminal, in character cells, where its other side is not a terminal. Says
+    /// whether it is so.
+    fn resize(&mut self, _exec: u32, _rows: u16, _columns: u16) -> bool {
+        false
+    }
+
+    /// Has a kernel between the guest and the host's folders write out what it holds of files.
+    ///
+    /// # Errors
+    /// It did not, or not in time.
+    fn settle(&mut self) -> Result<(), FreezeError> {
+        Ok(())
+    }
+
+    /// Starts a piece of work on files inside, as the sandbox's user, where the host does not see the files itself:
+    /// its words and its streams are those of `guestd hand`. `None` where [`Live::root`] is what there is. Its events
+    /// bear the number that is given, which no command has.
+    fn hand(&mut self, _words: &[OsString], _stdio: GuestStdio) -> Option<Result<u32, ExecError>> {
+        None
+    }
+
+    /// Writes the guest down as it stands, memory and all, into an empty folder, from which others can begin
+    /// ([`LivingPlace::machine`]). It is frozen when this returns, also on an error. Gives the bytes that were written;
+    /// `None` where this level can not do it, and then nothing has happened.
+    fn write_down(&mut self, _folder: &Path) -> Option<Result<u64, FreezeError>> {
+        None
+    }
+
     /// Stops every process of the guest where it is. When this returns, none runs; on an error all go on.
     ///
     /// # Errors
@@ -218,6 +254,8 @@ pub struct Placement {
 pub struct LivingPlace {
     /// A folder of its own that is `/workspace` where the envelope names none.
     pub workspace: Option<PathBuf>,
+    /// What it begins from: a folder that [`Live::write_down`] has filled.
+    pub machine: Option<PathBuf>,
 }
 
 /// A file that is there for one sandbox alone, readable for all inside.

@@ -9,7 +9,7 @@ use crate::names::{Meaning, Names};
 use crate::record::{Durability, Journal, Recorder, Refusal};
 use crate::stop::{Stop, StopCause};
 use crate::wall::{Asked, Cleared, DialError, Dialled, End, Lease, Via, Wall};
-use fumehood_model::egress::{Ask, Denial, Host, Identity, Permit, Table};
+use fumehood_model::egress::{Ask, Denial, Egress, Host, Identity, Permit, Request, Table, UrlPath};
 use fumehood_model::event::{EgressAllowed, Event};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,7 +22,8 @@ use std::time::Instant;
 pub struct Gate<R>(Rc<Inner<R>>);
 
 struct Inner<R> {
-    table: Table,
+    /// The rules that hold now.
+    table: RefCell<Rc<Table>>,
     names: RefCell<Names>,
     ceilings: RefCell<Ceilings>,
     journal: Journal<R>,
@@ -35,11 +36,23 @@ struct Inner<R> {
 /// Something that was cleared and has not ended.
 #[derive(Debug)]
 struct Live {
-    permit: Permit<'static>,
+    identity: Identity,
+    /// The method and the path, where a request was read.
+    request: Option<(String, UrlPath)>,
+    permit: RefCell<Rc<Granted>>,
+    /// Rules that came later do not allow it.
+    cut: RefCell<Option<Denial>>,
     via: Via,
     address: Cell<Option<IpAddr>>,
     bytes_out: Cell<u64>,
     bytes_in: Cell<u64>,
+}
+
+/// A permit, and the rules that it is of.
+#[derive(Debug)]
+struct Granted {
+    permit: Permit<'static>,
+    table: Rc<Table>,
 }
 
 /// A connection of the sandbox, counted as long as this lives.
@@ -54,7 +67,7 @@ impl<R: Recorder> Gate<R> {
     pub(crate) fn new(table: Table, recorder: R, dialler: Dialler, stop: Stop) -> Self {
         let ceilings = RefCell::new(Ceilings::new(&table.egress().ceilings));
         Self(Rc::new(Inner {
-            table,
+            table: RefCell::new(Rc::new(table)),
             names: RefCell::default(),
             ceilings,
             journal: Journal::new(recorder, stop.clone()),
@@ -65,8 +78,29 @@ impl<R: Recorder> Gate<R> {
         }))
     }
 
-    pub(crate) fn table(&self) -> &Table {
-        &self.0.table
+    pub(crate) fn table(&self) -> Rc<Table> {
+        Rc::clone(&self.0.table.borrow())
+    }
+
+    /// Other rules hold from now on. What is under way goes on where they allow it in the same way; of all else no
+    /// further byte passes.
+    fn change(&self, egress: Egress) {
+        let table = Rc::new(self.table().with(egress));
+        *self.0.table.borrow_mut() = Rc::clone(&table);
+        for live in self.0.live.borrow().values() {
+            live.judge(&table);
+        }
+    }
+
+    /// What changes its rules, as long as there is a gate.
+    pub(crate) fn changer(&self) -> impl Fn(Egress) -> bool + use<R> {
+        let gate = Rc::downgrade(&self.0);
+        move |egress| {
+            gate.upgrade().is_some_and(|inner| {
+                Self(inner).change(egress);
+                true
+            })
+        }
     }
 
     pub(crate) fn names(&self) -> &RefCell<Names> {
@@ -98,7 +132,7 @@ impl<R: Recorder> Gate<R> {
 
     /// The reason why nothing may be spoken with a place, as [`Table::decide`] gives it.
     pub(crate) fn why_closed(&self, identity: &Identity) -> Denial {
-        match self.0.table.decide(Ask { identity, request: None }) {
+        match self.table().decide(Ask { identity, request: None }) {
             Err(denial) => denial,
             // It is open to something else than what came.
             Ok(_) => Denial::Scheme,
@@ -147,7 +181,8 @@ impl<R: Recorder> Wall for Gate<R> {
     async fn clear(&self, asked: Asked<'_>) -> Result<Cleared, Denial> {
         self.standing()?;
         let Asked { identity, request, via } = asked;
-        let permit = match self.0.table.decide(Ask { identity, request }) {
+        let table = self.table();
+        let permit = match table.decide(Ask { identity, request }) {
             Ok(permit) => permit.into_owned(),
             Err(denial) => return Err(self.deny(asked, denial).await),
         };
@@ -163,7 +198,7 @@ impl<R: Recorder> Wall for Gate<R> {
             via: via.name().to_owned(),
             method: request.map(|request| line::short(request.method)),
             path: request.map(|request| line::short(request.path.sent_path())),
-            rule: line::short(&self.0.table.show(permit.rule())),
+            rule: line::short(&table.show(permit.rule())),
             credential: binding.as_ref().map(|binding| line::short(&binding.secret)),
         });
         let durability = if binding.is_some() { Durability::Synced } else { Durability::Written };
@@ -171,12 +206,17 @@ impl<R: Recorder> Wall for Gate<R> {
             return Err(Denial::Unrecorded);
         }
         let live = Live {
-            permit,
+            identity: identity.clone(),
+            request: request.map(|request| (request.method.to_owned(), request.path.clone())),
+            permit: RefCell::new(Rc::new(Granted { permit, table: Rc::clone(&table) })),
+            cut: RefCell::default(),
             via,
             address: Cell::default(),
             bytes_out: Cell::default(),
             bytes_in: Cell::default(),
         };
+        // The rules may have changed while the line was on its way.
+        live.judge(&self.table());
         self.0.live.borrow_mut().insert(id, Rc::new(live));
         let cleared = Cleared { id, identity: identity.clone(), binding, lease: self.lease(id) };
         // It may have ended while the line was on its way; the lease tells.
@@ -193,7 +233,12 @@ impl<R: Recorder> Wall for Gate<R> {
         let live = self.0.live.borrow().get(&cleared.id).cloned();
         // Only the end of everything takes it away before its time.
         let live = live.ok_or(Denial::Unrecorded)?;
-        let dialled = self.0.dialler.dial(&self.0.table, &live.permit, &cleared.identity).await;
+        if let Some(denial) = live.cut() {
+            let asked = Asked { identity: &cleared.identity, request: None, via: live.via };
+            return Err(DialError::Denied(self.deny(asked, denial).await));
+        }
+        let granted = Rc::clone(&live.permit.borrow());
+        let dialled = self.0.dialler.dial(&granted.table, &granted.permit, &cleared.identity).await;
         self.standing()?;
         match dialled {
             Ok(dialled) => {
@@ -213,6 +258,11 @@ impl<R: Recorder> Wall for Gate<R> {
         let live = self.0.live.borrow();
         let live = live.get(&cleared.id).ok_or(Denial::Unrecorded)?;
         let host = &cleared.identity.host;
+        if let Some(denial) = live.cut() {
+            let asked = Asked { identity: &cleared.identity, request: None, via: live.via };
+            self.0.journal.leave_refused(Refusal::Denied(line::denied(asked, &denial)));
+            return Err(denial);
+        }
         if let Err(denial) = self.0.ceilings.borrow_mut().bytes(host, bytes_out, bytes_in) {
             let asked = Asked { identity: &cleared.identity, request: None, via: live.via };
             self.0.journal.leave_refused(Refusal::Denied(line::denied(asked, &denial)));
@@ -224,7 +274,7 @@ impl<R: Recorder> Wall for Gate<R> {
     }
 
     fn gives_secrets(&self, host: &Host) -> bool {
-        self.0.table.gives_secrets(host)
+        self.table().gives_secrets(host)
     }
 
     async fn end(&self, mut cleared: Cleared, end: End) {
@@ -257,6 +307,28 @@ impl<R> fmt::Debug for Gate<R> {
 // === impl Live ===
 
 impl Live {
+    /// Looks whether it may go on under these rules. What was once cut off stays so.
+    fn judge(&self, table: &Rc<Table>) {
+        let request = self.request.as_ref().map(|(method, path)| Request { method, path });
+        let had = Rc::clone(&self.permit.borrow());
+        if Rc::ptr_eq(&had.table, table) || self.cut.borrow().is_some() {
+            return;
+        }
+        match table.decide(Ask { identity: &self.identity, request }) {
+            Ok(permit) if permit.binding() == had.permit.binding() => {
+                let granted = Granted { permit: permit.into_owned(), table: Rc::clone(table) };
+                *self.permit.borrow_mut() = Rc::new(granted);
+            }
+            // It would be with another secret, or without one.
+            Ok(_) => *self.cut.borrow_mut() = Some(Denial::NoRule),
+            Err(denial) => *self.cut.borrow_mut() = Some(denial),
+        }
+    }
+
+    fn cut(&self) -> Option<Denial> {
+        self.cut.borrow().clone()
+    }
+
     fn end(&self, fault: &str) -> End {
         End {
             address: self.address.get(),

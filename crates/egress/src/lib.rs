@@ -35,6 +35,7 @@ pub mod record;
 mod run;
 pub mod sockets;
 mod stop;
+pub mod tape;
 pub mod tls;
 mod tunnel;
 pub mod wall;

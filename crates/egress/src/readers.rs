@@ -3,11 +3,12 @@
 use crate::hello::ClientHello;
 use crate::http::{Addressing, Forward, Secrets};
 use crate::inbound::{Inbound, Protocols};
+use crate::tape::Mode;
 use crate::tls::{Ca, Opener, Servers};
 use crate::wall::Wall;
 use fumehood_model::egress::{Identity, Scheme};
 use fumehood_vault::vault::Vault;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 /// Reads HTTP, in the clear and inside of TLS.
@@ -16,6 +17,7 @@ pub(crate) struct Readers<W> {
     servers: Rc<Servers>,
     opener: Option<Opener>,
     secrets: Rc<Secrets>,
+    tape: RefCell<Mode>,
     /// Made with the first connection, and kept: connections to servers are shared.
     forward: OnceCell<Forward<W>>,
 }
@@ -24,10 +26,11 @@ pub(crate) struct Readers<W> {
 
 impl<W: Wall> Readers<W> {
     /// Without an authority no TLS is opened.
-    pub(crate) fn new(servers: Servers, ca: Option<Ca>, vault: Vault) -> Self {
+    pub(crate) fn new(servers: Servers, ca: Option<Ca>, vault: Vault, tape: Mode) -> Self {
         let opener = ca.map(|ca| Opener::new(Rc::new(ca)));
         let secrets = Rc::new(Secrets::new(vault));
-        Self { servers: Rc::new(servers), opener, secrets, forward: OnceCell::new() }
+        let tape = RefCell::new(tape);
+        Self { servers: Rc::new(servers), opener, secrets, tape, forward: OnceCell::new() }
     }
 
     /// The secrets, for who has newer values of them.
@@ -36,7 +39,10 @@ impl<W: Wall> Readers<W> {
     }
 
     fn forward(&self, wall: W) -> &Forward<W> {
-        self.forward.get_or_init(|| Forward::new(wall, Rc::clone(&self.servers), Rc::clone(&self.secrets)))
+        self.forward.get_or_init(|| {
+            let tape = self.tape.take();
+            Forward::taped(wall, Rc::clone(&self.servers), Rc::clone(&self.secrets), tape)
+        })
     }
 }
 

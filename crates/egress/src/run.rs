@@ -1,18 +1,20 @@
 //! The gate as a role: from its sockets to its end.
 
 use crate::accept::{MOST_CONNECTIONS, MOST_NAME_CONNECTIONS, accept, accept_dialled};
-use crate::dial::{Dialler, SystemLookup, SystemWorld};
+use crate::dial::{Dialler, NoWorld, SystemLookup, SystemWorld, World};
 use crate::dns::{serve_tcp, serve_udp};
 use crate::entrance::Entrance;
 use crate::gate::Gate;
+use crate::http::Secrets;
 use crate::inbound::Protocols;
 use crate::observe::observe;
 use crate::readers::Readers;
-use crate::record::{Recorder, Renewed, SocketRecorder};
+use crate::record::{Orders, Recorder, Renewed, SocketRecorder};
 use crate::sockets::{Sockets, listener, own_address, redirected_address};
 use crate::stop::{Stop, StopCause};
+use crate::tape::Mode;
 use crate::tls::{Ca, Servers};
-use fumehood_model::egress::{Egress, Table};
+use fumehood_model::egress::{Egress, Rules, Table};
 use fumehood_vault::vault::Vault;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,6 +40,7 @@ pub struct Config {
     /// The host's own settings for names.
     pub resolv_conf: PathBuf,
     pub hosts: PathBuf,
+    pub tape: Mode,
 }
 
 /// The gate could not begin.
@@ -63,6 +66,7 @@ impl Config {
             servers,
             resolv_conf: "/etc/resolv.conf".into(),
             hosts: "/etc/hosts".into(),
+            tape: Mode::Off,
         }
     }
 }
@@ -72,29 +76,59 @@ impl Config {
 ///
 /// Preconditions: the caller has one thread and no other runtime.
 pub fn run(config: Config, sockets: Sockets, record: OwnedFd) -> Result<(), RunError> {
-    let Config { egress, ca, vault, servers, resolv_conf, hosts } = config;
-    let readers = Readers::new(servers, ca, vault);
+    let Config { egress, ca, vault, servers, resolv_conf, hosts, tape } = config;
+    let table = Table::new(egress).opening_all(tape.sees_all());
+    let world: Box<dyn World> = if tape.plays() {
+        Box::new(NoWorld)
+    } else {
+        Box::new(SystemWorld::new(SystemLookup::new(resolv_conf, hosts)))
+    };
+    let readers = Readers::new(servers, ca, vault, tape);
     let secrets = readers.secrets();
-    let renew = move |renewed| secrets.take_renewed(renewed);
-    run_with(egress, SystemLookup::new(resolv_conf, hosts), (sockets, record), (readers, renew))
+    run_with(table, world, (sockets, record), (readers, secrets))
+}
+
+/// Does what the keeper wants.
+struct Obedient<C> {
+    /// Not the gate itself, which holds the recorder that holds this.
+    change: C,
+    secrets: Rc<Secrets>,
+    /// The clause as the sandbox was made with.
+    made: Egress,
+}
+
+impl<C: Fn(Egress) -> bool> Orders for Obedient<C> {
+    fn renewed(&self, secret: Renewed) {
+        self.secrets.take_renewed(secret);
+    }
+
+    fn given(&self, secret: Renewed) {
+        self.secrets.take_given(secret);
+    }
+
+    fn rules(&self, rules: &Rules) -> bool {
+        rules.within(&self.made).is_ok_and(&self.change)
+    }
 }
 
 /// The same, with others who read what the gate only passes on.
 pub(crate) fn run_with<P: Protocols<Gate<SocketRecorder>>>(
-    egress: Egress,
-    lookup: SystemLookup,
+    table: Table,
+    world: Box<dyn World>,
     (sockets, record): (Sockets, OwnedFd),
-    (protocols, renew): (P, impl Fn(Renewed) + 'static),
+    (protocols, secrets): (P, Rc<Secrets>),
 ) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let stop = Stop::new();
-        let recorder = SocketRecorder::new(record, stop.clone(), renew).map_err(RunError::Sockets)?;
-        spawn_local(recorder.clone().carry());
-        let dialler = Dialler::new(Box::new(SystemWorld::new(lookup)));
-        let gate = Gate::new(Table::new(egress), recorder, dialler, stop.clone());
+        let recorder = SocketRecorder::new(record, stop.clone()).map_err(RunError::Sockets)?;
+        let dialler = Dialler::new(world);
+        let made = table.egress().clone();
+        let gate = Gate::new(table, recorder.clone(), dialler, stop.clone());
+        recorder.obeyed_by(Obedient { change: gate.changer(), secrets, made });
+        spawn_local(recorder.carry());
         serve(&gate, sockets, protocols).map_err(RunError::Sockets)?;
         match stop.stopped().await {
             StopCause::Asked => {

@@ -4,7 +4,7 @@ use crate::command::RunArguments;
 use crate::operator::Operator;
 use crate::refusal::Refusal;
 use fumehood_backend::Backend;
-use fumehood_backend_native::Native;
+use fumehood_backend_native::{Native, Wanted};
 #[cfg(feature = "wasm")]
 use fumehood_backend_wasm::{Source, Wasm};
 use fumehood_model::envelope::Envelope;
@@ -78,9 +78,15 @@ pub(crate) struct Early(Option<Native>);
 // === impl Early ===
 
 impl Early {
-    /// Begins, unless another level than the container is named among `words`.
+    /// Begins, unless a level is named among `words` that has little of it.
     pub(crate) fn start(words: &[OsString]) -> Self {
-        Self((!names_another(words)).then(Native::warm))
+        let (system, gateway) = (!names_image(words), names_network(words));
+        Self(named_level(words).map(|level| Native::warm(Wanted { level, system, gateway })))
+    }
+
+    /// What was begun, if it was for that level.
+    fn begun(self, level: Level) -> Option<Native> {
+        self.0.filter(|native| native.level() == level)
     }
 
     /// Goes on with what this envelope will need.
@@ -93,11 +99,11 @@ impl Early {
     /// The backend of a level, for what was asked to run. Where that is nothing it is only looked at.
     pub(crate) fn backend(self, level: Level, args: &RunArguments) -> Result<Box<dyn Backend>, Refusal> {
         match level {
-            Level::Container => Ok(Box::new(self.0.unwrap_or_else(Native::find))),
-            Level::Process => Ok(Box::new(Native::process())),
+            Level::Container => Ok(Box::new(self.begun(level).unwrap_or_else(Native::find))),
+            Level::Process => Ok(Box::new(self.begun(level).unwrap_or_else(Native::process))),
             #[cfg(feature = "wasm")]
             Level::Wasm => {
-                let native = self.0.unwrap_or_else(Native::find);
+                let native = self.begun(Level::Container).unwrap_or_else(Native::find);
                 let named = args.command.first().map(|name| Source::File(name.into()));
                 let known = args.module.clone().map(|(path, hash)| Source::Known { path, hash });
                 Ok(Box::new(Wasm::new(native, known.or(named).unwrap_or(Source::Least))))
@@ -117,10 +123,12 @@ impl Early {
 }
 
 /// The backend of a level for a sandbox that lives on between commands.
-pub(crate) fn living(level: Level) -> Result<Box<dyn Backend>, Refusal> {
+pub(crate) fn living(level: Level, accept_tcg: bool) -> Result<Box<dyn Backend>, Refusal> {
     match level {
-        Level::Container | Level::Process => of(level),
-        Level::Wasm | Level::Gvisor | Level::Microvm => Err(Refusal::new(
+        Level::Container | Level::Process | Level::Gvisor | Level::Microvm => {
+            Early(None).backend(level, &RunArguments { accept_tcg, ..RunArguments::default() })
+        }
+        Level::Wasm => Err(Refusal::new(
             "choose a level",
             format!("a living sandbox can not have the level `{level}` in this version"),
             "name `container`, or use `fumehood run` for one command",
@@ -148,15 +156,32 @@ pub(crate) fn caution(level: Level) -> Option<&'static str> {
     )
 }
 
-/// A guess from unread words: a wrong one costs a moment, and nothing else.
-fn names_another(words: &[OsString]) -> bool {
-    let flags = || words.iter().take_while(|word| *word != "--");
-    let named = flags().zip(flags().skip(1)).find(|(flag, _)| *flag == "--level").map(|(_, level)| level);
-    let joined = || flags().find_map(|word| word.to_str()?.strip_prefix("--level="));
-    named
-        .and_then(|level| level.to_str())
-        .or_else(joined)
-        .is_some_and(|level| level != Level::Container.name())
+/// The level that is wanted, if it is one that much can be begun for. A guess from unread words, as those below: a
+/// wrong one costs a moment, and nothing else.
+fn named_level(words: &[OsString]) -> Option<Level> {
+    let ours = || words.iter().take_while(|word| *word != "--");
+    let named = ours().zip(ours().skip(1)).find(|(flag, _)| *flag == "--level").map(|(_, level)| level);
+    let joined = || ours().find_map(|word| word.to_str()?.strip_prefix("--level="));
+    match named.and_then(|level| level.to_str()).or_else(joined) {
+        None => Some(Level::Container),
+        Some(name) => [Level::Container, Level::Process].into_iter().find(|level| level.name() == name),
+    }
+}
+
+/// Whether another system than the host's is named.
+fn names_image(words: &[OsString]) -> bool {
+    flags(words).any(|flag| matches!(flag, "--image" | "--template"))
+}
+
+/// Whether a network is.
+fn names_network(words: &[OsString]) -> bool {
+    flags(words).any(|flag| matches!(flag, "--allow" | "--allow-cidr" | "--preset" | "--net" | "--learn"))
+}
+
+/// What may be flags of ours, without their values.
+fn flags(words: &[OsString]) -> impl Iterator<Item = &str> {
+    let ours = words.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    ours.map(|word| word.split_once('=').map_or(word, |(flag, _)| flag))
 }
 
 fn missing(choice: &Choice, floor: Option<Level>) -> Refusal {

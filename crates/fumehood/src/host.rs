@@ -73,7 +73,7 @@ impl Terminals {
     /// Whether the command gets a terminal of its own.
     pub(crate) fn wanted(self, args: &RunArguments) -> bool {
         let natural = self.stdin && self.stdout && !args.json;
-        (natural || args.tty) && !args.no_tty
+        (natural || args.tty) && !args.no_tty && !args.tape
     }
 
     /// Whether somebody is there to end a run by hand.

@@ -95,14 +95,15 @@ impl Picked {
         &self,
         act: impl FnOnce(&Layer, &mut dyn FnMut(&Event) -> io::Result<()>) -> T,
     ) -> Result<T, Refusal> {
-        let unwritten = |error: &dyn Error| {
+        let unwritten = |error: &(dyn Error + 'static)| {
             let why = format!("the record can not be written: {}", chain(error));
             Refusal::new(
                 "record it",
                 why,
-                "free space where the state folder is; `fumehood audit verify` looks at the record",
+                fumehood_model::remedy::of(error).unwrap_or("`fumehood audit verify` looks at the record"),
             )
         };
+        crate::operator::Operator::read()?;
         let mut log =
             TaskLog::reopen(&self.state.records(), self.task(), now()).map_err(|error| unwritten(&error))?;
         let outcome = act(&self.layer, &mut |event| log.append(now(), event).map_err(io::Error::other));

@@ -14,6 +14,7 @@ use fumehood_model::level::{Blast, Level, Question, Stake, Trust};
 use fumehood_runtime::environment;
 use fumehood_runtime::keep::LiveRequest;
 use fumehood_runtime::run::{OutputMode, RunRequest};
+use fumehood_runtime::tape::Tape;
 use fumehood_runtime::toolchains::{Host, Toolchains};
 use serde::Deserialize as _;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ pub(crate) struct Prepared {
     pub(crate) request: LiveRequest,
     pub(crate) backend: Box<dyn Backend>,
     /// Held as long as the sandbox lives: its image stays.
-    _standing: Option<Standing>,
+    pub(crate) _standing: Option<Standing>,
 }
 
 /// Settles everything. Starts nothing, and writes nothing.
@@ -49,10 +50,18 @@ pub(crate) fn prepare(spec: Spec) -> Result<Prepared, Refusal> {
     let question = Question { asked: words.level, floor: backends::floor()?, trust, blast, stake };
     let choice = backends::settle(&question)?;
     paths::check(&envelope, &defaults)?;
-    let backend = backends::living(choice.level)?;
+    let backend = backends::living(choice.level, spec.accept_tcg)?;
     let (exec, home_at, toolchains) = base(&envelope, standing.as_ref(), &places);
-    let run = RunRequest { envelope, choice, exec, output: OutputMode::Stream, toolchains, home_at };
-    Ok(Prepared { request: LiveRequest { run, spec }, backend, _standing: standing })
+    let run = RunRequest {
+        envelope,
+        choice,
+        exec,
+        output: OutputMode::Stream,
+        toolchains,
+        home_at,
+        tape: Tape::None,
+    };
+    Ok(Prepared { request: LiveRequest { run, spec, defaults }, backend, _standing: standing })
 }
 
 /// The envelope that was written, and the level beside it.

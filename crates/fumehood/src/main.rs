@@ -30,6 +30,7 @@ mod remedies;
 mod sandboxes;
 mod scope;
 mod screen;
+mod ship;
 mod spec;
 mod tasks;
 mod template;

@@ -5,6 +5,7 @@
 //! being passed over.
 
 use crate::refusal::Refusal;
+use fumehood_audit::MirrorTo;
 use fumehood_model::level::Level;
 use fumehood_model::text::shown;
 use serde::Deserialize;
@@ -23,11 +24,13 @@ const MOST_BYTES: u64 = 64 << 10;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// What it says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Operator {
     /// No run has a weaker level.
     pub(crate) floor: Option<Level>,
+    /// Where every line of every record goes besides, before what it tells is done: `file:/PATH` or `syslog:/PATH`.
+    mirror: Option<String>,
 }
 
 // === impl Operator ===
@@ -55,13 +58,25 @@ impl Operator {
         }
         let mut text = String::new();
         file.take(MOST_BYTES).read_to_string(&mut text).map_err(|error| unread(&error))?;
-        Self::parse(&text)
+        let operator = Self::parse(&text)?;
+        if let Some(mirror) = &operator.mirror {
+            let to = MirrorTo::parse(mirror);
+            fumehood_audit::mirror_to(to.map_err(|error| {
+                refuse(&format!("`{PLACE}`: `{}`: {error}", shown(mirror)), "name one, or leave it out")
+            })?);
+        }
+        Ok(operator)
     }
 
     fn parse(text: &str) -> Result<Self, Refusal> {
         toml::from_str(text).map_err(|error| {
             let words = Level::ALL.map(|level| format!("`{level}`")).join(", ");
-            refuse(&shown(error.message()), &format!("it may say `floor = \"LEVEL\"`, one of {words}"))
+            refuse(
+                &shown(error.message()),
+                &format!(
+                    "it may say `floor = \"LEVEL\"`, one of {words}, and `mirror = \"syslog:/dev/log\"`"
+                ),
+            )
         })
     }
 }

@@ -15,6 +15,7 @@ use fumehood_model::image::is_folder;
 use fumehood_model::level::{Blast, Choice, Level, Question, Reason, Stake, TRIFECTA, Trust};
 use fumehood_runtime::environment;
 use fumehood_runtime::run::{OutputMode, RunRequest};
+use fumehood_runtime::tape::Tape;
 use fumehood_runtime::toolchains::{Host, Resolution, Toolchains, Views, resolve};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -77,6 +78,12 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
     let mut notes: Vec<String> = note.into_iter().collect();
     notes.extend(level_note(&choice, &question, terminals));
     notes.extend(backends::caution(choice.level).map(str::to_owned));
+    let tape = if args.tape {
+        let spec = serde_json::to_value(layered.spec.clone().rebased(&places.cwd));
+        Tape::Keep { spec: spec.unwrap_or_default() }
+    } else {
+        Tape::None
+    };
     let timeout_written = layered.spec.resources.timeout.is_some();
     let shown = (&layered.envelope, standing.as_ref());
     let command = Command::new(args, shown, argv, &places, (choice.level, terminals));
@@ -90,6 +97,7 @@ pub(crate) fn prepare(args: &RunArguments, early: Early) -> Result<Prepared, Ref
         output: if args.json { OutputMode::Capture } else { OutputMode::Stream },
         toolchains: toolchains.roots,
         home_at,
+        tape,
     };
     // Last: a flaw in what was typed is told first, whatever this host can hold.
     let backend = early.backend(request.choice.level, args)?;

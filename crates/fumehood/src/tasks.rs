@@ -25,7 +25,9 @@ pub(crate) fn state() -> Result<State, Refusal> {
     State::open(root).map_err(|error| {
         let remedy = match &error {
             StateError::Unsafe { remedy, .. } => remedy.clone(),
-            StateError::Io { .. } => "set `FUMEHOOD_STATE` to a folder of yours".to_owned(),
+            StateError::Io { source, .. } => fumehood_model::remedy::of_io(source)
+                .unwrap_or("set `FUMEHOOD_STATE` to a folder of yours")
+                .to_owned(),
         };
         let source =
             std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();

@@ -76,6 +76,8 @@ impl Watch {
             | Event::FileApplied { .. }
             | Event::FileRefused { .. }
             | Event::LayerDiscarded {}
+            | Event::ReplayStarted { .. }
+            | Event::TapeKept { .. }
             | Event::ExecEnded { .. }
             | Event::Living(_)
             | Event::Claimed { .. }
@@ -84,8 +86,12 @@ impl Watch {
             | Event::Halted {}
             | Event::Released {}
             | Event::FileAsked { .. }
+            | Event::PortAsked { .. }
+            | Event::ExecSignalled { .. }
+            | Event::ActFailed { .. }
             | Event::Snapshot { .. }
             | Event::Expires { .. }
+            | Event::NetworkChanged { .. }
             | Event::Stopped { .. }
             | Event::FetchStarted(_)
             | Event::ProveStarted { .. }

@@ -1,11 +1,12 @@
 //! Streams between frames and descriptors.
 
-use crate::call::{self, Errno, Fd};
+use crate::call::{self, Errno, Fd, Pollfd};
 use crate::file;
 use crate::frame::{Credit, ERROR, INPUT, OUTPUT, PAYLOAD_BYTES, Report, WINDOW_BYTES};
 use crate::line::Line;
 use alloc::vec::Vec;
 
+const POLLIN: i16 = 1;
 const HALF_WINDOW: usize = (WINDOW_BYTES / 2) as usize;
 
 /// What a stream is carried to or from, which decides how its end is told.
@@ -39,6 +40,12 @@ pub(crate) struct Outward {
     stream: u8,
     from: Option<Fd>,
     credit: u32,
+    /// Where the last wait has it.
+    place: Option<usize>,
+    /// That wait has found something: a look for nothing is not made, for each costs a turn of the kernel's.
+    ready: bool,
+    /// Its command has ended: all that is there is to be passed on before that is said.
+    settling: bool,
 }
 
 /// The host did what it may not.
@@ -163,7 +170,7 @@ impl Inward {
 
 impl Outward {
     pub(crate) const fn new(channel: u32, stream: u8, from: Option<Fd>) -> Self {
-        Self { channel, stream, from, credit: WINDOW_BYTES }
+        Self { channel, stream, from, credit: WINDOW_BYTES, place: None, ready: false, settling: false }
     }
 
     pub(crate) fn allow(&mut self, bytes: u32) -> Result<(), Foul> {
@@ -171,9 +178,28 @@ impl Outward {
         Ok(())
     }
 
-    /// What to wait on for bytes.
-    pub(crate) fn waits(&self) -> Option<&Fd> {
-        self.from.as_ref().filter(|_| self.credit > 0)
+    /// Adds what to wait on for bytes, if they could be passed on.
+    pub(crate) fn waits(&mut self, room: bool, entries: &mut Vec<Pollfd>) {
+        self.place = self.from.as_ref().filter(|_| room && self.credit > 0).map(|from| {
+            entries.push(Pollfd { fd: from.number(), events: POLLIN, found: 0 });
+            entries.len() - 1
+        });
+    }
+
+    /// Takes what the wait has found.
+    pub(crate) fn note(&mut self, entries: &[Pollfd]) {
+        let found = self.place.and_then(|place| entries.get(place)).is_some_and(|entry| entry.found != 0);
+        self.ready = found || self.settling;
+    }
+
+    /// What is there from now on is nobody's that is waited for.
+    pub(crate) fn settle(&mut self) {
+        (self.settling, self.ready) = (true, true);
+    }
+
+    /// Whether all was passed on that was there when its command ended.
+    pub(crate) const fn is_settled(&self) -> bool {
+        !self.settling || self.from.is_none()
     }
 
     pub(crate) const fn is_over(&self) -> bool {
@@ -184,15 +210,24 @@ impl Outward {
     /// nothing there is the end.
     pub(crate) fn pull(&mut self, line: &mut Line, last: bool) -> Result<(), Errno> {
         while let Some(from) = &self.from
+            && (self.ready || last)
             && self.credit > 0
             && line.has_room()
         {
             let most = PAYLOAD_BYTES.min(self.credit as usize);
             match line.say_data((self.channel, self.stream), most, |room| file::read(from, room)) {
                 Ok(0) => self.close(line),
-                Ok(count) => self.credit -= count as u32,
+                Ok(count) => {
+                    self.credit -= count as u32;
+                    // No more is there; the next wait tells of what comes.
+                    self.ready &= count == most;
+                    self.settling &= count == most;
+                }
                 Err(call::EAGAIN) if last => self.close(line),
-                Err(call::EAGAIN) => break,
+                Err(call::EAGAIN) => {
+                    self.settling = false;
+                    break;
+                }
                 Err(call::EINTR) => {}
                 // The other side of a terminal that is gone.
                 Err(file::EIO) => self.close(line),

@@ -10,7 +10,6 @@ use crate::walk::Walk;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-const POLLIN: i16 = 1;
 const POLLOUT: i16 = 4;
 
 /// One channel.
@@ -49,6 +48,8 @@ pub(crate) struct Command {
     pub(crate) pid: u32,
     pub(crate) once: bool,
     ended: bool,
+    /// How it ended, until what it wrote has been passed on.
+    unsaid: Option<Ended>,
     input: Inward,
     outputs: Vec<Outward>,
     /// The keeper's side of its terminal.
@@ -65,23 +66,23 @@ pub(crate) struct Tunnel {
 
 impl Channel {
     /// What it waits for. `room`: whether what comes out could be passed on.
-    pub(crate) fn waits(&self, room: bool, entries: &mut Vec<Pollfd>) {
-        let mut add = |fd: Option<&Fd>, events| {
-            if let Some(fd) = fd {
-                entries.push(Pollfd { fd: fd.number(), events, found: 0 });
-            }
+    pub(crate) fn waits(&mut self, room: bool, entries: &mut Vec<Pollfd>) {
+        let (input, outputs) = match &mut self.what {
+            What::Command(command) => (&command.input, command.outputs.as_mut_slice()),
+            What::Tunnel(tunnel) => (&tunnel.input, core::slice::from_mut(&mut tunnel.output)),
+            What::Gathering(_) | What::Store(_) | What::Walk(_) => return,
         };
-        match &self.what {
-            What::Command(command) => {
-                add(command.input.waits(), POLLOUT);
-                for output in command.outputs.iter().filter(|_| room) {
-                    add(output.waits(), POLLIN);
-                }
-            }
-            What::Tunnel(tunnel) => {
-                add(tunnel.input.waits(), POLLOUT);
-                add(tunnel.output.waits().filter(|_| room), POLLIN);
-            }
+        if let Some(fd) = input.waits() {
+            entries.push(Pollfd { fd: fd.number(), events: POLLOUT, found: 0 });
+        }
+        outputs.iter_mut().for_each(|output| output.waits(room, entries));
+    }
+
+    /// Takes what the wait has found.
+    pub(crate) fn note(&mut self, entries: &[Pollfd]) {
+        match &mut self.what {
+            What::Command(command) => command.outputs.iter_mut().for_each(|output| output.note(entries)),
+            What::Tunnel(tunnel) => tunnel.output.note(entries),
             What::Gathering(_) | What::Store(_) | What::Walk(_) => {}
         }
     }
@@ -98,7 +99,7 @@ impl Channel {
     pub(crate) fn advance(&mut self, line: &mut Line) -> bool {
         match &mut self.what {
             What::Gathering(_) => true,
-            What::Command(command) => command.advance(line),
+            What::Command(command) => command.advance(self.number, line),
             What::Tunnel(tunnel) => tunnel.advance(self.number, line),
             What::Store(store) => store.advance(self.number, line),
             What::Walk(walk) => walk.advance(self.number, line),
@@ -186,6 +187,7 @@ impl Command {
             pid,
             once,
             ended: false,
+            unsaid: None,
             input: Inward::new(number, Kind::Pipe, Some(input)),
             outputs: [Outward::new(number, OUTPUT, Some(output)), Outward::new(number, ERROR, Some(error))].into(),
             terminal: None,
@@ -200,6 +202,7 @@ impl Command {
             pid,
             once,
             ended: false,
+            unsaid: None,
             input: Inward::new(number, Kind::Terminal, Some(write)),
             outputs: [Outward::new(number, OUTPUT, Some(read))].into(),
             terminal: Some(terminal),
@@ -210,10 +213,17 @@ impl Command {
     pub(crate) fn end(&mut self, number: u32, ended: Ended, line: &mut Line) {
         self.ended = true;
         self.input.drop_quietly();
-        line.say(&Report::Ended { channel: number, ended });
+        if self.once {
+            // Nobody writes any more, and it is known at once that it is over.
+            line.say(&Report::Ended { channel: number, ended });
+        } else {
+            // What runs on in the background may keep its streams, which then do not end.
+            self.unsaid = Some(ended);
+            self.outputs.iter_mut().for_each(Outward::settle);
+        }
     }
 
-    fn advance(&mut self, line: &mut Line) -> bool {
+    fn advance(&mut self, number: u32, line: &mut Line) -> bool {
         self.input.push(line);
         // Whoever else has a terminal open was ended with the command, or does not count; its pipes end with
         // their last writer.
@@ -223,7 +233,12 @@ impl Command {
                 output.close(line);
             }
         }
-        !(self.ended && self.outputs.iter().all(Outward::is_over))
+        if self.outputs.iter().all(Outward::is_settled)
+            && let Some(ended) = self.unsaid.take()
+        {
+            line.say(&Report::Ended { channel: number, ended });
+        }
+        !(self.ended && self.unsaid.is_none() && self.outputs.iter().all(Outward::is_over))
     }
 }
 

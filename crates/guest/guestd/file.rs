@@ -13,9 +13,9 @@ pub(crate) const O_RDWR: u64 = 2;
 const O_WRONLY: u64 = 1;
 const O_CREAT: u64 = 0o100;
 const O_EXCL: u64 = 0o200;
-const O_NONBLOCK: u64 = 0o4000;
-const O_DIRECTORY: u64 = 0o200_000;
-const O_NOFOLLOW: u64 = 0o400_000;
+pub(crate) const O_NONBLOCK: u64 = 0o4000;
+pub(crate) const O_DIRECTORY: u64 = 0o200_000;
+pub(crate) const O_NOFOLLOW: u64 = 0o400_000;
 const O_CLOEXEC: u64 = 0o2_000_000;
 
 const CURRENT: i32 = -100;
@@ -59,6 +59,11 @@ pub(crate) fn set_nonblocking(file: &Fd) -> Result<(), Errno> {
     // F_GETFL, F_SETFL.
     let flags = plain(72, [word(file.number()), 3, 0, 0, 0, 0])?;
     plain(72, [word(file.number()), 4, flags | O_NONBLOCK, 0, 0, 0]).map(drop)
+}
+
+/// The same, where no other setting is made.
+pub(crate) fn set_fresh_nonblocking(file: &Fd) -> Result<(), Errno> {
+    plain(72, [word(file.number()), 4, O_NONBLOCK, 0, 0, 0]).map(drop)
 }
 
 /// (read end, write end), both closed on exec.
@@ -111,6 +116,11 @@ pub(crate) fn open_file(folder: &Fd, name: &[u8]) -> Result<Fd, Errno> {
 /// A new file that nobody else has open.
 pub(crate) fn create(folder: &Fd, name: &[u8]) -> Result<Fd, Errno> {
     open_with(Some(folder), name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+}
+
+/// The same, at a path that ends in a zero.
+pub(crate) fn create_at(path: &[u8]) -> Result<Fd, Errno> {
+    open_with(None, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
 }
 
 fn open_with(folder: Option<&Fd>, path: &[u8], flags: u64, mode: u64) -> Result<Fd, Errno> {

@@ -9,12 +9,14 @@ use crate::launch::{Ground, Launched};
 use crate::line::{Line, Next};
 use crate::store::Store;
 use crate::walk::Walk;
-use crate::{dial, file, freeze, meters, wire};
+use crate::{Place, dial, file, filter, freeze, meters, wire};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 const POLLIN: i16 = 1;
 const POLLOUT: i16 = 4;
+/// How long a loopback in user space may take to answer: everything else waits meanwhile.
+const PATIENCE_MS: i32 = 25;
 
 /// The program.
 pub(crate) struct Guest {
@@ -24,6 +26,8 @@ pub(crate) struct Guest {
     channels: Vec<Channel>,
     ground: Ground,
     filter: Option<Vec<u8>>,
+    /// It was told that it will be frozen, and says nothing until it is spoken to.
+    quiet: bool,
     entries: Vec<Pollfd>,
 }
 
@@ -37,31 +41,45 @@ enum Step {
 // === impl Guest ===
 
 impl Guest {
-    pub(crate) fn begin(line: Line, machine: bool, filter: Option<Vec<u8>>) -> Result<Self, Errno> {
+    pub(crate) fn begin(line: Line, place: Place, filter: Option<Vec<u8>>) -> Result<Self, Errno> {
         // Anywhere but in a PID namespace of its own, "kill all" would mean others' processes.
         if call::own_pid() != 1 {
             return Err(call::EPERM);
         }
         call::forbid_tracing()?;
         call::set_name(c"guestd");
-        call::default_dispositions();
+        // A first program that a kernel of its own has started ignores nothing yet.
+        if place == Place::Made {
+            call::default_dispositions();
+        }
         call::block_signals(u64::MAX)?;
         call::set_umask(0o022);
         let signals = call::child_signals()?;
         let (channels, entries) = (Vec::new(), Vec::new());
-        Ok(Self { line, machine, signals, channels, ground: Ground::new(true), filter, entries })
+        // A kernel in user space takes a millisecond to look through a filter, so it does that once and not for
+        // each command: they inherit it. A machine is furnished by calls that no command may make.
+        let filter = match filter {
+            Some(filter) if place == Place::Filtered => {
+                filter::enforce(&filter)?;
+                None
+            }
+            filter => filter,
+        };
+        let machine = place == Place::Machine;
+        Ok(Self { line, machine, signals, channels, ground: Ground::new(true), filter, quiet: false, entries })
     }
 
     /// Waits for something to happen, and deals with it.
     pub(crate) fn turn(&mut self) {
-        let room = self.line.has_room();
+        let room = !self.quiet && self.line.has_room();
         let mut entries = core::mem::take(&mut self.entries);
         entries.clear();
         let wish = |fd: &Fd, events| Pollfd { fd: fd.number(), events, found: 0 };
         entries.push(wish(&self.signals, POLLIN));
-        entries.push(wish(self.line.from(), if room { POLLIN } else { 0 }));
-        entries.push(wish(self.line.to(), if self.line.has_news() { POLLOUT } else { 0 }));
-        self.channels.iter().for_each(|channel| channel.waits(room, &mut entries));
+        let (hears, speaks) = (self.quiet || room, !self.quiet && self.line.has_news());
+        entries.push(wish(self.line.from(), if hears { POLLIN } else { 0 }));
+        entries.push(wish(self.line.to(), if speaks { POLLOUT } else { 0 }));
+        self.channels.iter_mut().for_each(|channel| channel.waits(room, &mut entries));
         let busy = self.channels.iter().any(|channel| channel.is_busy(room));
         match call::poll_for(&mut entries, if busy { 0 } else { -1 }) {
             Ok(()) | Err(call::EINTR) => {}
@@ -69,6 +87,7 @@ impl Guest {
         }
         let found = |place: usize| entries.get(place).is_some_and(|entry| entry.found != 0);
         let (ended, spoken) = (found(0), found(1));
+        self.channels.iter_mut().for_each(|channel| channel.note(&entries));
         self.entries = entries;
         if ended {
             call::drain(&self.signals);
@@ -77,11 +96,28 @@ impl Guest {
         if spoken {
             self.listen();
         }
+        if self.quiet {
+            return;
+        }
         let line = &mut self.line;
         self.channels.retain_mut(|channel| channel.advance(line));
         if !self.line.write() {
             self.finish();
         }
+    }
+
+    /// Writes out what is buffered, answers, and is quiet from then on: no frame is cut by the freeze.
+    fn prepare(&mut self, channel: u32) -> Step {
+        let step = self.settle(channel, freeze::prepare());
+        while self.line.has_news() {
+            let mut entries = [Pollfd { fd: self.line.to().number(), events: POLLOUT, found: 0 }];
+            let waited = call::poll_for(&mut entries, -1);
+            if waited.is_err_and(|errno| errno != call::EINTR) || !self.line.write() {
+                self.finish();
+            }
+        }
+        self.quiet = true;
+        step
     }
 
     /// Takes what the host says.
@@ -106,6 +142,7 @@ impl Guest {
     }
 
     fn obey(&mut self, request: &Request<'_>) -> Step {
+        self.quiet = false;
         match *request {
             Request::Hello { nonce } => {
                 self.channels.clear();
@@ -122,7 +159,7 @@ impl Guest {
                 self.open(channel, What::Gathering(Box::new(gathering)))
             }
             Request::Block { channel, bytes } => self.gather(channel, bytes),
-            Request::Dial { channel, port } => match dial::loopback(port).and_then(|to| Tunnel::new(channel, to)) {
+            Request::Dial { channel, port } => match dial::loopback(port, PATIENCE_MS).and_then(|to| Tunnel::new(channel, to)) {
                 Ok(tunnel) => {
                     self.line.say(&Report::Dialled { channel });
                     self.open(channel, What::Tunnel(Box::new(tunnel)))
@@ -137,7 +174,7 @@ impl Guest {
                 Ok(walk) => self.open(channel, What::Walk(Box::new(walk))),
                 Err(errno) => self.fail(channel, errno),
             },
-            Request::Prepare { channel } => self.settle(channel, freeze::prepare()),
+            Request::Prepare { channel } => self.prepare(channel),
             Request::Thaw { channel, unix_ns, seed } => self.settle(channel, freeze::thaw(unix_ns, seed)),
             Request::Meters { channel } => {
                 self.line.say(&Report::Metered { channel, meters: meters::read() });
@@ -341,7 +378,7 @@ fn pipes(wanted: bool) -> Result<(Descriptors, Option<[Fd; 3]>), Errno> {
     }
     let ((stdin, feed), (out, stdout), (err, stderr)) = (file::pipe()?, file::pipe()?, file::pipe()?);
     for ours in [&feed, &out, &err] {
-        file::set_nonblocking(ours)?;
+        file::set_fresh_nonblocking(ours)?;
     }
     Ok((Descriptors::new([Some(stdin), Some(stdout), Some(stderr), None]), Some([feed, out, err])))
 }

@@ -5,8 +5,8 @@
 //! It is trusted by nobody outside, and must not know what an envelope or a record is.
 //!
 //! On entry: descriptor 0 is where frames come from, and 1 where they go to, or the first argument is
-//! `machine`, and then this is the first process of a machine (see `machine`). If it is `filtered`, each
-//! command gets a system call filter (see `filter`).
+//! `machine`, and then this is the first process of a machine (see `machine`). If it is `filtered`, this program
+//! and with it each command is behind a system call filter (see `filter`).
 //!
 //! ```text
 //!             ┌──────────────── poll ◄───────────────┐
@@ -31,6 +31,9 @@ compile_error!("`guestd` speaks to the kernel directly and knows only Linux on x
 
 extern crate alloc;
 
+#[path = "../../backend/src/answer.rs"]
+#[allow(dead_code, reason = "the host's half of the protocol")]
+mod answer;
 #[path = "../wire/bytes.rs"]
 #[allow(dead_code, reason = "the host's half of the protocol")]
 mod bytes;
@@ -54,6 +57,7 @@ mod filter;
 mod frame;
 mod freeze;
 mod guest;
+mod hand;
 mod heap;
 #[path = "../../backend-native/init/launch.rs"]
 mod launch;
@@ -92,10 +96,10 @@ core::arch::global_asm!(
 
 /// What the first argument says this is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     /// The first process of what something else has made.
     Made,
-    /// The same, and commands get the filter that lies at [`filter::PATH`].
+    /// The same, by a kernel that passes nothing on to it, and behind the filter that lies at [`filter::PATH`].
     Filtered,
     Machine,
 }
@@ -107,6 +111,9 @@ extern "C" fn main(stack: *const usize) -> ! {
         let code = machine::furnish(rest).map_or_else(|errno| u8::try_from(errno.0).unwrap_or(BROKEN), |()| 0);
         call::exit(code);
     }
+    if let (Some(b"hand"), Some(rest)) = (words.get(1).copied(), words.get(2..)) {
+        hand::work(rest);
+    }
     let place = Place::of(&words);
     let machine = place == Place::Machine;
     let line = if machine { machine::begin() } else { Line::standard() };
@@ -115,7 +122,7 @@ extern "C" fn main(stack: *const usize) -> ! {
         Place::Filtered => filter::read(filter::PATH).map(Some),
         Place::Machine => filter::read(filter::OF_MACHINE).map(Some),
     };
-    let guest = line.and_then(|line| Guest::begin(line, machine, filter?));
+    let guest = line.and_then(|line| Guest::begin(line, place, filter?));
     let Ok(mut guest) = guest else { leave(machine, BROKEN) };
     loop {
         guest.turn();

@@ -188,6 +188,29 @@ fn is_opaque(folder: &Fd) -> Result<bool, Errno> {
     Ok(file::has_mark(folder, b"trusted.overlay.opaque\0")? || file::has_mark(folder, b"user.overlay.opaque\0")?)
 }
 
+/// All names in a folder.
+pub(crate) fn names(folder: &Fd) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut room = Vec::new();
+    room.resize(LIST_BYTES, 0);
+    let mut names = Vec::new();
+    loop {
+        let count = file::list(folder, &mut room)?;
+        if count == 0 {
+            return Ok(names);
+        }
+        let mut rest = room.get(..count).unwrap_or_default();
+        while let Some([low, high]) = rest.get(16..18) {
+            let length = usize::from(*low) | usize::from(*high) << 8;
+            let name = rest.get(NAME..length).ok_or(file::EIO)?;
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+            rest = rest.get(length..).unwrap_or_default();
+        }
+    }
+}
+
 // === impl Level ===
 
 impl Level {

@@ -60,6 +60,8 @@ pub struct Host {
     /// Whether it has answered the greeting.
     ready: bool,
     state: State,
+    /// The numbers that running commands have inside.
+    pids: BTreeMap<u32, u32>,
     /// Tree and question channels, and how they went.
     answers: BTreeMap<u32, Result<Answer, io::Error>>,
 }
@@ -122,6 +124,7 @@ impl Host {
             next_key: FIRST_KEY,
             ready: false,
             state: State::Live,
+            pids: BTreeMap::new(),
             answers: BTreeMap::new(),
         };
         host.write();
@@ -279,6 +282,39 @@ impl Host {
         self.answers.remove(&channel)
     }
 
+    /// The number that a running command's process has inside.
+    #[must_use]
+    pub fn pid(&self, channel: u32) -> Option<u32> {
+        self.pids.get(&channel).copied()
+    }
+
+    /// Whether everything that came of a command's outputs was handed over.
+    #[must_use]
+    pub fn is_handed_over(&self, channel: u32) -> bool {
+        [OUTPUT, ERROR].iter().all(|stream| self.session.output(channel, *stream).is_empty())
+    }
+
+    /// Sends what waits and takes what comes, until a question is answered.
+    ///
+    /// # Errors
+    /// `TimedOut`; `UnexpectedEof` where the guest is gone; what it said.
+    pub fn await_answer(&mut self, channel: u32, deadline: Instant) -> io::Result<Answer> {
+        loop {
+            self.pump();
+            if let Some(answer) = self.answer(channel) {
+                return answer;
+            }
+            if !self.is_live() {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            poll::wait(&[(self.watch.as_fd(), Interest::Read)], Some(left))?;
+        }
+    }
+
     /// Whether there is a guest that speaks.
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -402,16 +438,19 @@ impl Host {
         while let Some(said) = self.session.next_said() {
             match said {
                 Said::Ready => self.ready = true,
-                Said::Started { channel } => {
+                Said::Started { channel, pid } => {
+                    self.pids.insert(channel, pid);
                     let theirs = self.ends.get_mut(&channel).and_then(|ends| ends.theirs.take());
                     self.events.extend(theirs.map(|terminal| (channel, Event::Terminal(terminal))));
                     self.events.push_back((channel, Event::Started));
                 }
                 Said::NotStarted { channel, stage, errno } => {
+                    self.pids.remove(&channel);
                     self.drop_ends(channel);
                     self.events.push_back((channel, Event::NotStarted(refused::not_started(stage, errno))));
                 }
                 Said::Ended { channel, ended } => {
+                    self.pids.remove(&channel);
                     if let Some(ends) = self.ends.get_mut(&channel) {
                         ends.ended = true;
                         drop_end(&self.watch, &mut ends.input);

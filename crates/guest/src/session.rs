@@ -425,9 +425,9 @@ impl Channel {
         use Kind::{Command, Get, Meters, Put, Question, Tunnel};
         use Phase::{Asked, Closed, Open, Released};
         let said = match (*report, self.kind, self.phase) {
-            (Report::Started { .. }, Command, Asked) => {
+            (Report::Started { pid, .. }, Command, Asked) => {
                 self.phase = Open;
-                Said::Started { channel }
+                Said::Started { channel, pid }
             }
             (Report::NotStarted { stage, errno, .. }, Command, Asked) => {
                 self.shut();

@@ -7,5 +7,7 @@
 //! It must not know how a sandbox is made, nor who may ask.
 
 pub mod client;
+pub mod fault;
 pub mod frame;
+pub mod literals;
 pub mod wire;

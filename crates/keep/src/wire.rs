@@ -15,11 +15,13 @@
 //!
 //! [`Said::Failed`] may come in place of any answer, and is the last.
 
+use crate::literals::Literals;
 use fumehood_model::ending::{Ending, Hit};
 use fumehood_model::id::TaskId;
 use fumehood_model::report::Usage;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use zeroize::Zeroizing;
 
 /// What is asked of a keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +102,9 @@ pub enum Ask {
     /// Keep the files as they are now, under the keeper's state folder; frozen meanwhile.
     Snapshot {
         name: String,
+        /// With memory and processes, or files alone; what the level keeps, if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory: Option<bool>,
     },
     /// The kill switch: the network is cut, everything frozen, no new work is taken.
     Halt,
@@ -107,6 +112,8 @@ pub enum Ask {
     Release,
     /// Take a sandbox from a pool: from now on it is this caller's. Once.
     Claim(Claim),
+    /// Other rules for what it may reach, in place of those it has.
+    Network(Network),
     /// End the sandbox at this time (milliseconds since 1970), or never.
     Expire {
         at_ms: Option<u64>,
@@ -155,6 +162,22 @@ pub struct Claim {
     pub expires_ms: Option<u64>,
 }
 
+/// What a living sandbox may reach from now on. Everything else of its network stays as it was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    pub actor: String,
+    /// In the words of `fumehood.toml`, as are the others.
+    pub net: Option<String>,
+    #[serde(default)]
+    pub allow: Vec<String>,
+    #[serde(default)]
+    pub allow_cidr: Vec<String>,
+    /// Secrets that the rules use, and that it has not yet.
+    #[serde(default)]
+    pub literals: Literals,
+}
+
 /// A sandbox that is to be: what the role `fumehood keeper` reads from its standard input, as one JSON object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,6 +196,15 @@ pub struct Spec {
     /// It waits in a pool until it is claimed.
     #[serde(default)]
     pub pooled: bool,
+    /// A processor that software emulates is taken, which is no boundary that anybody vouches for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_tcg: bool,
+    /// Its keeper pauses it when nobody has used it for so long, and wakes it for the next who does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_pause_ms: Option<u64>,
+    /// Values of the envelope's secrets of the kind `given`. Never written: [`Spec::told`] alone has them.
+    #[serde(default, skip_serializing)]
+    pub literals: Literals,
 }
 
 /// The keeper's answer to a [`Spec`]: one line of JSON on its standard output, which it then closes. It lives on in a
@@ -292,6 +324,9 @@ pub struct Status {
     pub expires_ms: Option<u64>,
     pub last_active_ms: u64,
     pub running: u32,
+    /// It waits in a pool, and is nobody's yet.
+    #[serde(default)]
+    pub pooled: bool,
     pub cpu_ms: u64,
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,
@@ -365,6 +400,40 @@ pub enum Change {
     Removed,
     Moved,
     Mode,
+}
+
+// === impl Spec ===
+
+impl Spec {
+    /// What a keeper is told on its standard input.
+    ///
+    /// # Errors
+    /// Never, as far as is known: every part has a form in JSON.
+    pub fn told(&self) -> serde_json::Result<Zeroizing<Vec<u8>>> {
+        #[derive(Serialize)]
+        struct Told<'a> {
+            #[serde(flatten)]
+            spec: &'a Spec,
+            literals: &'a Literals,
+        }
+        serde_json::to_vec(&Told { spec: self, literals: &self.literals }).map(Zeroizing::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_told_to_the_keeper_and_written_nowhere_else() {
+        let mut spec = Spec::default();
+        spec.literals.add("T".to_owned(), "v4lue".to_owned().into());
+        assert!(!serde_json::to_string(&spec).unwrap().contains("v4lue"));
+        assert!(!format!("{spec:?}").contains("v4lue"));
+        let heard: Spec = serde_json::from_slice(&spec.told().unwrap()).unwrap();
+        assert_eq!(heard.literals.get("T"), Some("v4lue"));
+        assert_eq!(heard, spec);
+    }
 }
 
 /// The most entries that one list gives; `cut` tells of more.

@@ -40,6 +40,12 @@ pub enum Event {
     /// A layer was thrown away by its owner.
     #[serde(rename = "layer.discarded")]
     LayerDiscarded {},
+    /// The run that is about to be launched is another one of what is on a tape: nothing of it leaves.
+    #[serde(rename = "replay.started")]
+    ReplayStarted { of: String, tape_sha256: String },
+    /// What it takes to run this again was kept.
+    #[serde(rename = "tape.kept")]
+    TapeKept { sha256: String },
     /// The command ended.
     #[serde(rename = "exec.ended")]
     ExecEnded {
@@ -78,12 +84,29 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
     },
+    /// A caller is about to be connected to a port inside. What repeats it within a moment is counted, not written
+    /// again.
+    #[serde(rename = "port.asked")]
+    PortAsked {
+        port: u16,
+        /// How often, since the line before about the same. At least 1.
+        count: u64,
+    },
+    /// A caller is about to send a signal to a command of a living sandbox.
+    #[serde(rename = "exec.signalled")]
+    ExecSignalled { exec: u32, signal: u8 },
+    /// What the latest line named `of` said was about to be done was not done, or not all of it.
+    #[serde(rename = "act.failed")]
+    ActFailed { of: String, why: String },
     /// The files of a living sandbox are about to be kept under this name.
     #[serde(rename = "sandbox.snapshot")]
     Snapshot { name: String },
     /// A living sandbox got another time of its end, in milliseconds since 1970; `None`: none.
     #[serde(rename = "sandbox.expires")]
     Expires { until_ms: Option<u64> },
+    /// What a living sandbox may reach is about to change to this. Values of secrets are not in it.
+    #[serde(rename = "network.changed")]
+    NetworkChanged { actor: String, network: serde_json::Value },
     /// A living sandbox is about to end, and why: `asked`, `expired`, `signal`, or a limit.
     #[serde(rename = "sandbox.stopped")]
     Stopped { why: String, keeps_files: bool },
@@ -247,6 +270,8 @@ impl Event {
             Self::FileApplied { .. } => "file.applied",
             Self::FileRefused { .. } => "file.refused",
             Self::LayerDiscarded {} => "layer.discarded",
+            Self::ReplayStarted { .. } => "replay.started",
+            Self::TapeKept { .. } => "tape.kept",
             Self::ExecEnded { .. } => "exec.ended",
             Self::Living(_) => "sandbox.living",
             Self::Claimed { .. } => "sandbox.claimed",
@@ -255,8 +280,12 @@ impl Event {
             Self::Halted {} => "sandbox.halted",
             Self::Released {} => "sandbox.released",
             Self::FileAsked { .. } => "file.asked",
+            Self::PortAsked { .. } => "port.asked",
+            Self::ExecSignalled { .. } => "exec.signalled",
+            Self::ActFailed { .. } => "act.failed",
             Self::Snapshot { .. } => "sandbox.snapshot",
             Self::Expires { .. } => "sandbox.expires",
+            Self::NetworkChanged { .. } => "network.changed",
             Self::Stopped { .. } => "sandbox.stopped",
             Self::FetchStarted(_) => "fetch.started",
             Self::EgressAllowed(_) => "egress.allowed",
@@ -282,6 +311,8 @@ impl Event {
             | Self::FileApplied { .. }
             | Self::FileRefused { .. }
             | Self::LayerDiscarded {}
+            | Self::ReplayStarted { .. }
+            | Self::TapeKept { .. }
             | Self::ExecEnded { .. }
             | Self::Living(_)
             | Self::Claimed { .. }
@@ -290,8 +321,12 @@ impl Event {
             | Self::Halted {}
             | Self::Released {}
             | Self::FileAsked { .. }
+            | Self::PortAsked { .. }
+            | Self::ExecSignalled { .. }
+            | Self::ActFailed { .. }
             | Self::Snapshot { .. }
             | Self::Expires { .. }
+            | Self::NetworkChanged { .. }
             | Self::Stopped { .. }
             | Self::FetchStarted(_)
             | Self::ProveStarted { .. }

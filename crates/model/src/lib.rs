@@ -19,5 +19,6 @@ pub mod id;
 pub mod image;
 pub mod level;
 pub mod quantity;
+pub mod remedy;
 pub mod report;
 pub mod text;

@@ -4,6 +4,7 @@
 //! whoever makes files meanwhile: the next run. So the reapers of runs that end close together leave it to
 //! one of them, which waits a moment first.
 
+use crate::run::unix_millis;
 use fumehood_model::id::TaskId;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -93,6 +94,10 @@ fn lead(records: &Path, lists: &[Taken], id: &TaskId) {
     for list in lists {
         let text = fs::read(&list.path).unwrap_or_default();
         tasks.extend(String::from_utf8_lossy(&text).lines().filter_map(|line| TaskId::parse(line).ok()));
+    }
+    if fumehood_audit::index_path(records).exists() {
+        // Whatever ended in this moment is vouched for by one signature. Without one, `audit verify` tells.
+        let _ = fumehood_audit::sign(records, &fumehood_audit::key_path(records), unix_millis());
     }
     let names = tasks.iter().map(|task| format!("{task}.jsonl")).chain(["index.jsonl".to_owned()]);
     for name in names {

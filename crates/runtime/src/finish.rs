@@ -7,6 +7,7 @@ use crate::keeper::{Streams, Watched};
 use crate::places::Places;
 use crate::run::{RunRequest, late_hit, unix_millis};
 use crate::streams::Flow;
+use crate::tape::{Outcome, TapeError, Taping};
 use base64::Engine as _;
 use fumehood_audit::{RecordError, TaskLog};
 use fumehood_backend::Instance;
@@ -18,6 +19,7 @@ use fumehood_model::level::Choice;
 use fumehood_model::report::{Captured, Changes, Collected, RunReport, Usage};
 use fumehood_sys::dirfd::DirHandle;
 use std::io;
+use std::path::Path;
 use std::time::Instant;
 
 /// A run that is over.
@@ -146,6 +148,31 @@ impl Finished {
             layer_unread: false,
             collected: None,
         }
+    }
+
+    /// Whether no command ran.
+    pub(crate) const fn never_ran(&self) -> bool {
+        matches!(self.ending, Ending::NotStarted { .. })
+    }
+
+    /// What came of it, for its tape.
+    pub(crate) fn outcome(
+        &self,
+        taping: &Taping,
+        places: &Places,
+        records: &Path,
+        id: &TaskId,
+    ) -> Result<Outcome, TapeError> {
+        let read = fumehood_audit::read(records, id);
+        let events: Vec<Event> = read
+            .map(|read| read.lines.iter().filter_map(fumehood_audit::Line::known).collect())
+            .unwrap_or_default();
+        taping.outcome(self.ending.clone(), places.layer.as_ref(), &events)
+    }
+
+    /// Tells that what it takes to run this again could not be kept.
+    pub(crate) fn tape_is_lost(&mut self, why: String) {
+        self.hits.push(late_hit(HitKind::OutputLost, format!("the tape: {why}"), 1, Instant::now()));
     }
 
     /// Tells that the record of this run could not be ended.

@@ -19,5 +19,6 @@ mod reaper;
 pub mod run;
 pub mod state;
 mod streams;
+pub mod tape;
 pub mod toolchains;
 pub mod trust;

@@ -93,6 +93,13 @@ impl Places {
         }
     }
 
+    /// A living sandbox begins with a machine that was written down.
+    pub(crate) fn begin_with(&mut self, machine: PathBuf) {
+        if let Some(living) = &mut self.placement.living {
+            living.machine = Some(machine);
+        }
+    }
+
     /// What a living sandbox has on disk, part by part.
     pub(crate) fn parts(&self) -> io::Result<Vec<snapshot::Part>> {
         let mut parts = Vec::new();
@@ -141,9 +148,9 @@ impl Places {
             home_at: request.home_at.clone(),
             caches: caches(state, envelope, &request.home_at, owner)?,
             toolchains: request.toolchains.clone(),
-            gateway: envelope.network().egress.as_ref().map(ports::gateway),
+            gateway: envelope.network().egress.as_ref().map(ports::living),
             files: Vec::new(),
-            living: Some(LivingPlace { workspace }),
+            living: Some(LivingPlace { workspace, machine: None }),
         };
         Ok(Self { placement, layer, own_layer: None, output: None })
     }

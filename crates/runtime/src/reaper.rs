@@ -13,6 +13,7 @@ use crate::files::layer::Layer;
 use crate::run::unix_millis;
 use fumehood_audit::{Line, RecordError, TaskLog};
 use fumehood_backend::Backend;
+use fumehood_keep::fault::{self, Point};
 use fumehood_model::ending::Ending;
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
@@ -45,6 +46,7 @@ pub(crate) struct Estate<'a> {
     pub(crate) scratch: PathBuf,
     pub(crate) shared: PathBuf,
     pub(crate) sandboxes: PathBuf,
+    pub(crate) snapshots: PathBuf,
 }
 
 /// The keeper's hold on its reaper. Dropped without [`Reaper::done`], the reaper takes it for a death.
@@ -99,14 +101,18 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     let mut word = [0_u8; 1];
     let done = matches!(pipe.read(&mut word), Ok(1));
     drop(pipe);
+    fault::point(Point::ReapWoken);
     // Nobody is there to be told of a failure; the next reaper tries again.
     let _ = estate.backend.reap(estate.id);
     let _ = crate::places::remove_layer(&estate.scratch.join(estate.id.as_str()));
+    fault::point(Point::ReapReaped);
     if !done {
-        let _ = write_lost(estate);
+        let _ = write_lost(&estate.records, estate.id, estate.living.is_some());
+        fault::point(Point::ReapRecorded);
         if let Some(folder) = &estate.living {
-            let _ = crate::places::remove_layer(folder);
+            leave(&estate.records, estate.id, folder);
         }
+        fault::point(Point::ReapRemoved);
         if let Some(layer) = &estate.layer {
             forget_if_unchanged(layer, estate.disk.as_deref());
         }
@@ -119,16 +125,26 @@ fn live(estate: &Estate<'_>, mut pipe: File) {
     }
 }
 
+/// Removes the folder of a living sandbox whose keeper is dead, unless that was just about to keep it.
+fn leave(records: &Path, id: &TaskId, folder: &Path) {
+    let read = fumehood_audit::read(records, id);
+    let keeps = |line: &Line| matches!(line.known(), Some(Event::Stopped { keeps_files: true, .. }));
+    let is_kept = read.is_ok_and(|read| read.lines.iter().any(keeps)) && crate::keep::keep(folder).is_ok();
+    if !is_kept {
+        let _ = crate::places::remove_layer(folder);
+    }
+}
+
 /// Ends the record of a run whose keeper did not.
-fn write_lost(estate: &Estate<'_>) -> Result<(), RecordError> {
-    let read = fumehood_audit::read(&estate.records, estate.id);
+fn write_lost(records: &Path, id: &TaskId, is_living: bool) -> Result<(), RecordError> {
+    let read = fumehood_audit::read(records, id);
     let events: Vec<_> =
         read.map(|read| read.lines.iter().filter_map(Line::known).collect()).unwrap_or_default();
     if events.last() == Some(&Event::Closed {}) {
         return Ok(());
     }
     let at = unix_millis();
-    let mut log = TaskLog::reopen(&estate.records, estate.id, at)?;
+    let mut log = TaskLog::reopen(records, id, at)?;
     let mut open: BTreeSet<Option<u32>> = BTreeSet::new();
     for event in &events {
         if let Event::ExecStarted { exec, .. } = event {
@@ -137,7 +153,7 @@ fn write_lost(estate: &Estate<'_>) -> Result<(), RecordError> {
             open.remove(exec);
         }
     }
-    if estate.living.is_none() {
+    if !is_living {
         // Also one that had not come to its command.
         open.insert(None);
     }
@@ -152,7 +168,7 @@ fn write_lost(estate: &Estate<'_>) -> Result<(), RecordError> {
         };
         log.append(at, &lost)?;
     }
-    if estate.living.is_some() {
+    if is_living && !events.iter().any(|event| matches!(event, Event::Stopped { .. })) {
         log.append(at, &Event::Stopped { why: "its keeper died".to_owned(), keeps_files: false })?;
     }
     log.close(at)
@@ -193,25 +209,31 @@ fn sweep(estate: &Estate<'_>) {
             let _ = crate::places::remove_layer(&folder.path());
         }
     }
-    sweep_living(estate.backend, &estate.records, &estate.sandboxes);
+    sweep_living(estate.backend, &estate.records, (&estate.sandboxes, &estate.snapshots));
     let _ = DirHandle::open(&estate.layers).and_then(|layers| discard::sweep(&layers));
 }
 
 /// Removes living sandboxes whose keeper and reaper both died, and that nobody wanted to keep.
-pub(crate) fn sweep_living(backend: &dyn Backend, records: &Path, sandboxes: &Path) {
+pub(crate) fn sweep_living(backend: &dyn Backend, records: &Path, (sandboxes, snapshots): (&Path, &Path)) {
+    let record = |id: &TaskId| File::open(records.join(format!("{id}.jsonl")));
+    crate::keep::snapshot::sweep(snapshots, &|id| {
+        record(id).map_or(true, |record| record.try_lock().is_ok())
+    });
     for folder in std::fs::read_dir(sandboxes).into_iter().flatten().flatten() {
         let name = folder.file_name();
         let Some(id) = name.to_str().and_then(|name| TaskId::parse(name).ok()) else { continue };
         if folder.path().join(crate::keep::KEPT).exists() {
             continue;
         }
-        let free = match File::open(records.join(format!("{id}.jsonl"))) {
+        let free = match record(&id) {
             Ok(record) => record.try_lock().is_ok(),
             Err(error) => error.kind() == io::ErrorKind::NotFound && is_old(&folder),
         };
         if free {
             let _ = backend.reap(&id);
-            let _ = crate::places::remove_layer(&folder.path());
+            // A reaper that is at it holds the record.
+            let _ = write_lost(records, &id, true);
+            leave(records, &id, &folder.path());
         }
     }
 }

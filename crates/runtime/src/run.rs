@@ -10,6 +10,7 @@ use crate::places::{PlaceError, Places};
 use crate::reaper::{Estate, Reaper};
 use crate::state::State;
 use crate::streams::{Allowance, Flow, Sink};
+use crate::tape::{Tape, TapeError, Taping};
 use fumehood_audit::{TaskLog, os_text};
 use fumehood_backend::gateway::{Gateway, GatewaySpec};
 use fumehood_backend::{Backend, GuestStdio, LaunchError, LayerDisk, StartError};
@@ -41,6 +42,8 @@ pub struct RunRequest {
     pub toolchains: Vec<PathBuf>,
     /// HOME, as a guest path.
     pub home_at: PathBuf,
+    /// What is kept of it, or played in it.
+    pub tape: Tape,
 }
 
 /// Where the command's output goes.
@@ -50,6 +53,8 @@ pub enum OutputMode {
     Stream,
     /// Into the report.
     Capture,
+    /// Nowhere but to its tape.
+    Drop,
 }
 
 /// What a run has come to so far; the report is made of it, whichever step was the last.
@@ -58,10 +63,13 @@ struct Attempt<'a> {
     backend: &'a dyn Backend,
     state: &'a State,
     request: &'a RunRequest,
+    /// The same before anything of this one run was put in, for its tape.
+    as_given: Option<RunRequest>,
     id: TaskId,
     enforcement: Enforcement,
     /// The command, in the plan's words.
     exec: ExecRequest,
+    taping: Option<Taping>,
 }
 
 /// Runs one command and answers with the whole truth about it. A failure before the command started
@@ -74,12 +82,24 @@ pub fn run(
     tell: &mut dyn FnMut(&Event),
 ) -> RunReport {
     let id = TaskId::new(unix_millis(), host::random().unwrap_or_else(|_| u64::from(std::process::id())));
-    let network = egress::prepare(&mut request, &id);
+    let as_given = matches!(request.tape, Tape::Keep { .. }).then(|| request.clone());
+    let taping = Taping::begin(state, &id, &request).map_err(|error| untaped(&error));
+    let (taping, network) = match taping {
+        Ok(taping) => {
+            let beside = egress::Beside { taping: taping.as_ref(), living: None };
+            let network = egress::prepare(&mut request, &id, beside);
+            (taping, network)
+        }
+        Err(ending) => (None, Err(ending)),
+    };
     let (enforcement, exec) = (Enforcement::default(), request.exec.clone());
-    let mut attempt = Attempt { backend, state, request: &request, id, enforcement, exec };
+    let mut attempt = Attempt { backend, state, request: &request, as_given, id, enforcement, exec, taping };
     let finished =
         network.and_then(|network| attempt.go(network, tell)).unwrap_or_else(Finished::not_started);
-    let Attempt { id, enforcement, .. } = attempt;
+    let Attempt { id, enforcement, taping, .. } = attempt;
+    if let Some(taping) = taping.filter(|_| finished.never_ran()) {
+        taping.forget();
+    }
     finished.report(id, request.choice.clone(), enforcement)
 }
 
@@ -163,6 +183,7 @@ impl Attempt<'_> {
             }
             Err(ending) => Finished::not_started(ending),
         };
+        self.keep_tape(&mut finished, &places, &mut log);
         if let Err(error) = finished.close(log, unix_millis()) {
             // What happened has happened; that its record has no end is told beside it.
             finished.record_is_open(chain(&error));
@@ -182,11 +203,7 @@ impl Attempt<'_> {
     /// Writes down what is about to happen. If it can not be written, nothing happens.
     fn open_record(&self) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
-            not_started(
-                "write the record",
-                &chain(&error),
-                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
-            )
+            not_started("write the record", &chain(&error), error.remedy())
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
@@ -218,7 +235,29 @@ impl Attempt<'_> {
             exec: None,
             actor: None,
         };
-        std::iter::once(launched).chain(inputs).chain([started]).collect()
+        let replay = self.taping.as_ref().and_then(Taping::played).map(|played| Event::ReplayStarted {
+            of: played.task.to_string(),
+            tape_sha256: played.sha256.clone(),
+        });
+        replay.into_iter().chain([launched]).chain(inputs).chain([started]).collect()
+    }
+
+    /// Writes down what came of it on its tape, if it has one, and vouches for that.
+    fn keep_tape(&self, finished: &mut Finished, places: &Places, log: &mut TaskLog) {
+        let Some(taping) = self.taping.as_ref().filter(|_| !finished.never_ran()) else { return };
+        let request = self.as_given.as_ref().unwrap_or(self.request);
+        let outcome = finished.outcome(taping, places, &self.state.records(), &self.id);
+        let kept = outcome.and_then(|outcome| taping.finish(&self.id, request, outcome));
+        let kept = kept.map_err(|error| chain(&error)).and_then(|digest| {
+            if taping.played().is_some() {
+                return Ok(());
+            }
+            let kept = Event::TapeKept { sha256: digest.to_string() };
+            log.append(unix_millis(), &kept).map_err(|error| chain(&error))
+        });
+        if let Err(why) = kept {
+            finished.tape_is_lost(why);
+        }
     }
 
     fn estate<'b>(&'b self, places: &Places, gateway: Option<&'b Gateway>) -> Estate<'b> {
@@ -234,6 +273,7 @@ impl Attempt<'_> {
             scratch: self.state.scratch(),
             shared: self.state.shared(),
             sandboxes: self.state.sandboxes(),
+            snapshots: self.state.snapshots(),
         }
     }
 
@@ -244,8 +284,12 @@ impl Attempt<'_> {
             let none = Streams { input: None, output: None, error: None, allowance };
             return Ok((GuestStdio::Terminal, none));
         }
-        let (guest, input, output, error) =
+        let (guest, mut input, mut output, mut error) =
             pipes(self.request.output).map_err(|error| broken("make the streams", &error))?;
+        if let Some(taping) = &self.taping {
+            tape_streams(taping, &mut input, [&mut output, &mut error])
+                .map_err(|error| broken("open the tape", &error))?;
+        }
         Ok((guest, Streams { input, output: Some(output), error: Some(error), allowance }))
     }
 
@@ -298,10 +342,35 @@ fn pipes(mode: OutputMode) -> io::Result<(GuestStdio, Option<Flow>, Flow, Flow)>
     let sink = |number| match mode {
         OutputMode::Stream => Sink::caller(terminal::standard(number)),
         OutputMode::Capture => Sink::Memory(Vec::new()),
+        OutputMode::Drop => Sink::Closed,
     };
     let input = caller_flow(feed);
     let guest = GuestStdio::Pipes { stdin, stdout, stderr };
     Ok((guest, input, Flow::new(from_output, sink(1)), Flow::new(from_error, sink(2))))
+}
+
+/// Copies what passes to a tape; input comes from the one that is played.
+fn tape_streams(
+    taping: &Taping,
+    input: &mut Option<Flow>,
+    [output, error]: [&mut Flow; 2],
+) -> io::Result<()> {
+    if let Some(played) = taping.input() {
+        *input = match input.take() {
+            Some(flow) => Some(flow.from_file(played?)),
+            None => None,
+        };
+    }
+    if let Some(input) = input {
+        input.copy_to(taping.tee("stdin")?);
+    }
+    output.copy_to(taping.tee("stdout")?);
+    error.copy_to(taping.tee("stderr")?);
+    Ok(())
+}
+
+fn untaped(error: &TapeError) -> Ending {
+    not_started("make the tape", &chain(error), "free space in the state folder, or run it without `--tape`")
 }
 
 /// Without a readable standard input the guest's ends at once.
@@ -328,7 +397,12 @@ pub(crate) fn not_started(step: &str, why: &str, remedy: &str) -> Ending {
 
 /// A step of our own that the kernel refused.
 pub(crate) fn broken(step: &str, error: &io::Error) -> Ending {
-    not_started(step, &error.to_string(), "`fumehood doctor` looks at what this host can hold")
+    let remedy = fumehood_model::remedy::of_io(error);
+    not_started(
+        step,
+        &error.to_string(),
+        remedy.unwrap_or("`fumehood doctor` looks at what this host can hold"),
+    )
 }
 
 /// Why a run has no place.
@@ -354,11 +428,11 @@ pub(crate) fn unplaced(error: &PlaceError) -> Ending {
 }
 
 /// An error of our own on the way, with its causes.
-fn failed(error: &dyn Error) -> Ending {
+fn failed(error: &(dyn Error + 'static)) -> Ending {
     let text = error.to_string();
     let why = error.source().map_or_else(|| text.clone(), chain);
-    let remedy = "check the path and its permissions; `fumehood doctor` looks at what this host can hold";
-    not_started(&text, &why, remedy)
+    let usual = "check the path and its permissions; `fumehood doctor` looks at what this host can hold";
+    not_started(&text, &why, fumehood_model::remedy::of(error).unwrap_or(usual))
 }
 
 /// A hit that is added after the command is over.

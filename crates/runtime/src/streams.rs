@@ -4,6 +4,7 @@
 //! read and dropped, so that it never blocks on us; what our own reader does not take holds it back,
 //! as a pipe would.
 
+use crate::tape::Tee;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -39,6 +40,8 @@ pub(crate) struct Flow {
     pub(crate) bytes: u64,
     /// Why the sink took no more, where it was not that nobody reads it.
     pub(crate) lost: Option<String>,
+    /// Where a copy of it goes.
+    tee: Option<Tee>,
 }
 
 /// Where bytes go.
@@ -84,7 +87,18 @@ impl Flow {
             sent: 0,
             bytes: 0,
             lost: None,
+            tee: None,
         }
+    }
+
+    /// From now on all that passes goes there too.
+    pub(crate) fn copy_to(&mut self, tee: Tee) {
+        self.tee = Some(tee);
+    }
+
+    /// The same sink, from a plain file.
+    pub(crate) fn from_file(self, source: File) -> Self {
+        Self { source: Some(source), patient: false, ..self }
     }
 
     /// From a stream of the caller's, which is read only when it has something.
@@ -136,6 +150,9 @@ impl Flow {
                     self.room = CHUNK_BYTES;
                 }
                 self.chunk.truncate(allowance.map_or(count, |allowance| allowance.pass(count)));
+                if let Some(tee) = &mut self.tee {
+                    tee.pass(&self.chunk);
+                }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 self.chunk.clear();

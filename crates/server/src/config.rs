@@ -1,5 +1,6 @@
 //! What the daemon is told at its start.
 
+use crate::tls::Files;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,8 +15,14 @@ pub struct Config {
     pub snapshots: PathBuf,
     /// The program that has the role `keeper`.
     pub program: PathBuf,
+    /// Where keepers write their records.
+    pub records: PathBuf,
     /// Names under which `PORT-ID.NAME` leads to a port of a sandbox, and that `Host` may have.
     pub domains: Vec<String>,
+    /// A certificate and its key for the addresses that are named; without them there is no TLS.
+    pub tls: Option<Files>,
+    /// Where spans are sent: the base of an OTLP collector, as in `http://127.0.0.1:4318`.
+    pub traces: Option<String>,
     /// How long a sandbox lives if nobody says.
     pub ttl: Duration,
     /// The longest that anybody may ask for; unlimited if absent.
@@ -38,9 +45,12 @@ impl Config {
         Self {
             sandboxes: state.join("sandboxes"),
             snapshots: state.join("snapshots"),
+            records: state.join("records"),
             state,
             program,
             domains: Vec::new(),
+            tls: None,
+            traces: None,
             ttl: Duration::from_secs(3600),
             most_ttl: None,
             spawns: cores.saturating_mul(2),

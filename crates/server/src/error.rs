@@ -99,6 +99,12 @@ impl ApiError {
         Self::new(code, message, cause, code.remedy())
     }
 
+    /// An error of the host's: with the remedy that fits it, where one is known.
+    pub fn of_host(code: Code, message: impl Into<String>, error: &std::io::Error) -> Self {
+        let remedy = fumehood_model::remedy::of_io(error).unwrap_or(code.remedy());
+        Self::new(code, message, error.to_string(), remedy)
+    }
+
     /// No such sandbox. Says the same whether it never was or is another team's.
     #[must_use]
     pub fn no_sandbox(id: &str) -> Self {
@@ -132,6 +138,13 @@ impl From<CallError> for ApiError {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Failed(failure) => failure.into(),
+            // A keeper that is there, and could not be asked just now, is no sandbox that is ending.
+            CallError::Unreachable(source) if source.kind() == std::io::ErrorKind::WouldBlock => {
+                Self::plain(Code::Busy, "reach the sandbox's keeper", "too many ask it at once")
+            }
+            CallError::Unreachable(source) if fumehood_model::remedy::of_io(&source).is_some() => {
+                Self::of_host(Code::Busy, "reach the sandbox's keeper", &source)
+            }
             CallError::Unreachable(source) => {
                 Self::plain(Code::Ending, "reach the sandbox's keeper", source.to_string())
             }

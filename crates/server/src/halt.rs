@@ -189,8 +189,8 @@ pub(crate) async fn ask_all(keepers: Vec<(TaskId, Keeper)>, ask: Ask) -> Outcome
     outcome
 }
 
-fn failed(error: &dyn std::fmt::Display) -> ApiError {
-    ApiError::plain(Code::Registry, "keep `serve/halts.json`", error.to_string())
+fn failed(error: &std::io::Error) -> ApiError {
+    ApiError::of_host(Code::Registry, "keep `serve/halts.json`", error)
 }
 
 #[cfg(test)]

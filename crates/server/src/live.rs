@@ -29,8 +29,6 @@ pub struct Live(Arc<Held>);
 struct Held {
     id: TaskId,
     keeper: Keeper,
-    /// What it was made of, for its forks.
-    spec: Spec,
     transition: tokio::sync::Mutex<()>,
     /// A timer is at it.
     timer: AtomicBool,
@@ -41,6 +39,8 @@ struct Held {
 #[derive(Debug)]
 struct Now {
     sandbox: Sandbox,
+    /// What it was made of, with the network that it has now: for its forks.
+    spec: Spec,
     uses: u32,
     last_use_ms: u64,
     metrics: VecDeque<Metrics>,
@@ -58,10 +58,10 @@ impl Live {
     /// A sandbox that was just born, or adopted.
     #[must_use]
     pub fn new(sandbox: Sandbox, keeper: Keeper, spec: Spec) -> Self {
-        let now = Now { sandbox, uses: 0, last_use_ms: clock::now_ms(), metrics: VecDeque::new() };
+        let now = Now { sandbox, spec, uses: 0, last_use_ms: clock::now_ms(), metrics: VecDeque::new() };
         let id = now.sandbox.id.clone();
         let (transition, timer) = (tokio::sync::Mutex::new(()), AtomicBool::new(false));
-        Self(Arc::new(Held { id, keeper, spec, transition, timer, now: Mutex::new(now) }))
+        Self(Arc::new(Held { id, keeper, transition, timer, now: Mutex::new(now) }))
     }
 
     /// Its id.
@@ -100,8 +100,15 @@ impl Live {
     }
 
     /// What it was made of.
-    pub(crate) fn spec(&self) -> &Spec {
-        &self.0.spec
+    pub(crate) fn spec(&self) -> Spec {
+        self.now().spec.clone()
+    }
+
+    /// Changes what it was made of, and gives that.
+    pub(crate) fn change_spec(&self, change: impl FnOnce(&mut Spec)) -> Spec {
+        let mut now = self.now();
+        change(&mut now.spec);
+        now.spec.clone()
     }
 
     /// The right to change its state.

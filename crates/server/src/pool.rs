@@ -1,14 +1,16 @@
 //! Sandboxes that wait, one line for each thing they are made of.
 //!
-//! A line is as long as what arrives while one is made (rate × time to create), twice over, within bounds. It is
+//! A line is as long as what arrives while one is made (rate × time to create) and two deviations more, within bounds. It is
 //! refilled after a claim, never within one.
 
 use crate::config::Config;
+use crate::fleet;
 use crate::keys::hex;
 use crate::spawn::Birth;
 use fumehood_keep::wire::Spec;
+use fumehood_model::id::TaskId;
 use sha2::{Digest as _, Sha256};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -117,6 +119,11 @@ impl Pools {
         self.lines().keys().cloned().collect()
     }
 
+    /// Those that wait.
+    pub(crate) fn ids(&self) -> HashSet<TaskId> {
+        self.lines().values().flat_map(|line| line.waiting.iter().map(|birth| birth.id.clone())).collect()
+    }
+
     /// How many wait in all lines.
     pub(crate) fn waiting(&self) -> usize {
         self.lines().values().map(|line| line.waiting.len()).sum()
@@ -173,9 +180,7 @@ impl Line {
     }
 
     fn target(&self, most: usize) -> usize {
-        let wanted = (self.rate.per_second() * self.create_s * 2.0).ceil().clamp(0.0, 4096.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped just above")]
-        let wanted = wanted as usize;
+        let wanted = fleet::pool_size(self.rate.per_second(), self.create_s);
         let least = self.least.max(usize::from(self.is_fresh()));
         wanted.max(least).min(most)
     }
@@ -207,6 +212,7 @@ fn made_of(spec: &Spec) -> Spec {
     Spec {
         envelope: spec.envelope.clone(),
         level: spec.level.clone(),
+        accept_tcg: spec.accept_tcg,
         snapshot: spec.snapshot.clone(),
         ..Spec::default()
     }
@@ -228,7 +234,7 @@ mod tests {
         for _ in 0..300 {
             line.rate.count();
         }
-        // Thirty a second for a tenth of a second, twice.
+        // Thirty a second for a tenth of a second, and two deviations.
         let target = line.target(32);
         assert!((5..=7).contains(&target), "{target}");
         assert_eq!(line.target(3), 3);

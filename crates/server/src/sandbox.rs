@@ -1,5 +1,6 @@
 //! Sandboxes as the daemon knows them, and what can be asked about them.
 
+use fumehood_keep::literals::Literals;
 use fumehood_model::id::TaskId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct NewSandbox {
     pub env: Vec<(String, String)>,
     /// In the words of `fumehood.toml`, laid over the template's envelope. `Null` or an object.
     pub envelope: serde_json::Value,
+    /// Values of secrets of the caller's own, that the envelope's rules use.
+    pub literals: Literals,
     /// A caller's own key: the same key gives the same sandbox again.
     pub idempotency_key: Option<String>,
 }
@@ -159,6 +162,12 @@ impl Page {
     pub const USUAL: usize = 100;
     /// How many one part has at most.
     pub const MOST: usize = 1000;
+
+    /// How many this part has at most.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(Self::USUAL).clamp(1, Self::MOST)
+    }
 }
 
 // === impl Filter ===

@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::door::Peer;
 use crate::engine::{Engine, folder};
 use crate::error::{ApiError, Code};
-use crate::{http, log};
+use crate::{http, log, tls};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 /// A request's head is whole by then, counted from the end of the request before. Clients keep a connection that lies
 /// idle for 300 s, and send a request over one that has been closed meanwhile: it is theirs to close.
@@ -70,6 +71,8 @@ pub fn run(config: Config, listen: &[SocketAddr]) -> Result<(), ApiError> {
 
 async fn serve(config: Config, listen: &[SocketAddr]) -> Result<(), ApiError> {
     let state = config.state.clone();
+    let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let engine = Engine::open(config).await?;
     let (end, ended) = watch::channel(false);
     let router = http::router(engine.clone());
@@ -82,8 +85,9 @@ async fn serve(config: Config, listen: &[SocketAddr]) -> Result<(), ApiError> {
         let failed = |error: std::io::Error| not_listening(&address.to_string(), &error);
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let at = listener.local_addr().map_err(failed)?;
-        log::info("serve", &format!("listens at http://{at}"));
-        tokio::spawn(accept(listener, router.clone(), ended.clone(), Arc::clone(&places)));
+        log::info("serve", &format!("listens at {scheme}://{at}"));
+        let greeter = Greeter { router: router.clone(), tls: tls.clone() };
+        tokio::spawn(accept(listener, greeter, ended.clone(), Arc::clone(&places)));
     }
     wait_for_end().await?;
     log::info("serve", "ends; sandboxes live on");
@@ -165,9 +169,16 @@ async fn accept_local(listener: UnixListener, router: Router, mut ended: watch::
     }
 }
 
+/// What meets a new connection.
+#[derive(Clone)]
+struct Greeter {
+    router: Router,
+    tls: Option<TlsAcceptor>,
+}
+
 async fn accept(
     listener: TcpListener,
-    router: Router,
+    greeter: Greeter,
     mut ended: watch::Receiver<bool>,
     places: Arc<Semaphore>,
 ) {
@@ -182,18 +193,26 @@ async fn accept(
             continue;
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        tokio::spawn(greet(stream, address, router.clone(), ended.clone(), place));
+        tokio::spawn(greet(stream, address, greeter.clone(), ended.clone(), place));
     }
 }
 
 async fn greet(
     stream: TcpStream,
     address: SocketAddr,
-    router: Router,
+    Greeter { router, tls }: Greeter,
     ended: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 ) {
     let _ = stream.set_nodelay(true);
+    if let Some(tls) = tls {
+        // Who speaks no TLS, or none of ours, is closed; a handshake takes no longer than first bytes may.
+        if let Ok(Ok(stream)) = tokio::time::timeout(FIRST, tls.accept(stream)).await {
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            converse(stream, Peer::Tcp(address), router, ended, is_http2).await;
+        }
+        return;
+    }
     if let Ok(Some(is_http2)) = tokio::time::timeout(FIRST, first_bytes(&stream)).await {
         converse(stream, Peer::Tcp(address), router, ended, is_http2).await;
     }

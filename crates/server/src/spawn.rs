@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::error::{ApiError, Code};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Born, Spec, Status};
 use fumehood_model::id::TaskId;
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MOST_LINE_BYTES: u64 = 1 << 20;
 /// The hidden command.
 pub(crate) const ROLE: &str = "keeper";
+/// Its one argument: keep nothing, and remove what the dead left.
+const SWEEP: &str = "--sweep";
 
 /// A sandbox, just born.
 #[derive(Debug)]
@@ -49,6 +52,17 @@ pub(crate) async fn spawn(config: &Config, spec: &Spec) -> Result<Birth, ApiErro
     }
 }
 
+/// Removes, beside us, what sandboxes left whose keeper and reaper both died: that takes privileges and care that a
+/// process of its own has.
+pub(crate) fn sweep(config: &Config) {
+    let mut command = Command::new(&config.program);
+    command.args([ROLE, SWEEP]).env("FUMEHOOD_STATE", &config.state).current_dir("/");
+    match command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(false).spawn() {
+        Ok(child) => reap(child),
+        Err(error) => crate::log::warn("sweep", &error.to_string()),
+    }
+}
+
 /// Waits for a child in the background.
 fn reap(mut child: Child) {
     tokio::spawn(async move { child.wait().await });
@@ -64,11 +78,12 @@ fn start(config: &Config) -> Result<Child, ApiError> {
         .stderr(Stdio::inherit())
         .kill_on_drop(false)
         .spawn()
-        .map_err(|error| ApiError::plain(Code::Internal, "start a keeper", error.to_string()))
+        .map_err(|error| ApiError::of_host(Code::NotBorn, "start a keeper", &error))
 }
 
 async fn dialogue(child: &mut Child, spec: &Spec) -> Result<Born, ApiError> {
-    let words = serde_json::to_vec(spec).map_err(|error| not_born(error.to_string()))?;
+    fault::point(Point::CreateSpawned);
+    let words = spec.told().map_err(|error| not_born(error.to_string()))?;
     let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(not_born("its pipes are missing"));
     };

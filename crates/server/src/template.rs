@@ -3,6 +3,7 @@
 //! ```toml
 //! # serve/templates/NAME.toml
 //! level = "container"             # chosen from the envelope if absent
+//! accept_tcg = true               # for the level `microvm`: its processor may be emulated by software
 //! env = { LANG = "C.UTF-8" }
 //! [envelope.resources]            # in the words of fumehood.toml
 //! memory = "1 GiB"
@@ -10,6 +11,7 @@
 
 use crate::error::{ApiError, Code};
 use crate::sandbox::BASE_TEMPLATE;
+use fumehood_keep::literals::Literals;
 use fumehood_keep::wire::Spec;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -27,6 +29,8 @@ pub(crate) struct Templates(BTreeMap<String, Template>);
 #[serde(deny_unknown_fields)]
 struct Template {
     level: Option<String>,
+    #[serde(default)]
+    accept_tcg: bool,
     snapshot: Option<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -68,6 +72,7 @@ impl Templates {
         Some(Spec {
             envelope: template.envelope,
             level: template.level,
+            accept_tcg: template.accept_tcg,
             snapshot: template.snapshot,
             env: template.env.into_iter().collect(),
             ..Spec::default()
@@ -93,6 +98,41 @@ pub(crate) fn lay(base: &mut serde_json::Value, patch: serde_json::Value) {
         }
         (base, patch) => *base = patch,
     }
+}
+
+/// Takes out secrets that no rule uses: a caller who names rules of their own leaves the template's behind, and what
+/// those used with them.
+pub(crate) fn drop_unused(spec: &mut Spec) {
+    use serde_json::Value;
+    let allow = spec.envelope.pointer("/network/allow").and_then(Value::as_array);
+    let used: Vec<String> = allow
+        .into_iter()
+        .flatten()
+        .filter_map(|rule| Some(rule.as_str()?.rsplit_once(" with ")?.1.rsplit(':').next()?.to_owned()))
+        .collect();
+    let secrets = spec.envelope.pointer_mut("/credentials/secrets").and_then(Value::as_array_mut);
+    if let Some(secrets) = secrets {
+        let name = |text: &Value| text.as_str().and_then(|text| text.split('=').next()).map(str::to_owned);
+        secrets.retain(|secret| name(secret).is_none_or(|name| used.contains(&name)));
+    }
+}
+
+/// Names the secrets that a caller has given, beside those of the template.
+pub(crate) fn give(spec: &mut Spec, literals: &Literals) {
+    name(spec, literals);
+    spec.literals = literals.clone();
+}
+
+/// The same, without their values.
+pub(crate) fn name(spec: &mut Spec, literals: &Literals) {
+    use serde_json::Value;
+    if literals.is_empty() {
+        return;
+    }
+    let known = spec.envelope.pointer("/credentials/secrets").and_then(Value::as_array);
+    let mut all = known.cloned().unwrap_or_default();
+    all.extend(literals.iter().map(|(name, _)| Value::from(format!("{name}=given:"))));
+    lay(&mut spec.envelope, serde_json::json!({ "credentials": { "secrets": all } }));
 }
 
 /// Refuses a patch that a caller of this kind may not make.

@@ -18,6 +18,7 @@ pub mod bpf;
 pub mod confine;
 pub mod datagram;
 pub mod dirfd;
+mod entry;
 pub mod host;
 pub mod idmap;
 pub mod inotify;

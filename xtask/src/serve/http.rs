@@ -28,6 +28,7 @@ impl Client {
     pub(super) fn new(address: SocketAddr, key: &str) -> Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(120)))?;
         Ok(Self { stream: BufReader::with_capacity(1 << 16, stream), key: key.to_owned() })
     }
 
@@ -59,6 +60,12 @@ impl Client {
 
     /// One whole exchange that must go well, as JSON; null where there is no body.
     pub(super) fn call(&mut self, method: &str, path: &str, body: &str) -> Result<serde_json::Value> {
+        let text = self.text(method, path, body)?;
+        Ok(serde_json::from_str(&text).unwrap_or(serde_json::Value::Null))
+    }
+
+    /// The same, as text.
+    pub(super) fn text(&mut self, method: &str, path: &str, body: &str) -> Result<String> {
         let answer = self.ask(method, path, body)?;
         let status = answer.status;
         let mut bytes = Vec::new();
@@ -66,7 +73,7 @@ impl Client {
         if !(200..300).contains(&status) {
             return Err(format!("{method} {path}: {status}: {}", String::from_utf8_lossy(&bytes)).into());
         }
-        Ok(serde_json::from_slice(&bytes).unwrap_or(serde_json::Value::Null))
+        Ok(String::from_utf8(bytes)?)
     }
 }
 

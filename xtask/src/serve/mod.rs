@@ -1,6 +1,10 @@
-//! The daemon as its callers feel it: over HTTP on loopback, with the release binary.
+//! The daemon as its callers feel it: over HTTP on loopback, with the release binary; and through an SDK.
 
 mod http;
+mod sdk;
+mod soak;
+
+pub(crate) use soak::soak;
 
 use crate::bench::Scratch;
 use crate::measure::Times;
@@ -27,6 +31,7 @@ struct Daemon {
     binary: PathBuf,
     state: PathBuf,
     address: SocketAddr,
+    flags: Vec<String>,
     key: String,
     _folder: Scratch,
 }
@@ -40,7 +45,7 @@ pub(crate) fn judge() -> Done {
         (Ok(warm), Ok(cold)) => most("a cold create, ms more", cold - warm, 10.0),
         (Err(problem), _) | (_, Err(problem)) => Err(problem.to_string().into()),
     };
-    run::together([compared, burst(&binary), many(&binary), halt(&binary)])
+    run::together([compared, sdk::judge(&binary), burst(&binary), many(&binary), halt(&binary)])
 }
 
 /// From a pool: claim and first byte; then what a live sandbox does.
@@ -174,6 +179,19 @@ fn first_bytes(client: &mut Client) -> Result<Times> {
     Ok(times)
 }
 
+/// What a daemon says.
+fn log_of(state: &Path) -> PathBuf {
+    state.with_extension("log")
+}
+
+/// An address that nobody has, below the ports that the kernel gives to whoever does not choose: a daemon that starts
+/// again finds it free.
+fn free() -> Result<SocketAddr> {
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000)?;
+    let mut ports = (first..first + 100).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    ports.find(|address| TcpListener::bind(address).is_ok()).ok_or_else(|| "there is no free port".into())
+}
+
 fn create(client: &mut Client) -> Result<String> {
     let made = client.call("POST", "/v1/sandboxes", "{}")?;
     Ok(made["id"].as_str().ok_or("a sandbox without an id")?.to_owned())
@@ -209,32 +227,41 @@ impl Daemon {
     fn start(binary: &Path, flags: &[&str]) -> Result<Self> {
         let folder = Scratch::new()?;
         let state = folder.0.join("state");
-        // The port is free at this moment; nobody else takes ports here while figures are taken.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let address = free()?;
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         let mut daemon = Self {
-            child: Command::new(binary)
-                .args(["serve", "--listen", &address.to_string()])
-                .args(flags)
-                .env("FUMEHOOD_STATE", &state)
-                .env("HOME", &folder.0)
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?,
+            child: Self::spawn(binary, &state, address, &flags)?,
             binary: binary.to_owned(),
             state,
             address,
+            flags,
             key: String::new(),
             _folder: folder,
         };
-        let until = Instant::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(address).is_err() {
-            if Instant::now() > until {
-                return Err("the daemon does not listen".into());
+        daemon.listens()?;
+        daemon.key = run::output(&mut daemon.command(&["keys", "new", "bench"]))?.trim().to_owned();
+        Ok(daemon)
+    }
+
+    fn spawn(binary: &Path, state: &Path, address: SocketAddr, flags: &[String]) -> Result<Child> {
+        let mut command = Command::new(binary);
+        command.args(["serve", "--listen", &address.to_string()]).args(flags);
+        command.env("FUMEHOOD_STATE", state).env("HOME", state.parent().unwrap_or(state));
+        let log = std::fs::File::options().create(true).append(true).open(log_of(state))?;
+        Ok(command.stdin(Stdio::null()).stderr(log).spawn()?)
+    }
+
+    fn listens(&mut self) -> Done {
+        let until = Instant::now() + Duration::from_secs(30);
+        while std::net::TcpStream::connect(self.address).is_err() {
+            if Instant::now() > until || self.child.try_wait()?.is_some() {
+                let told = std::fs::read_to_string(log_of(&self.state)).unwrap_or_default();
+                let last: Vec<&str> = told.lines().rev().take(5).collect();
+                return Err(format!("the daemon does not listen: {last:?}").into());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        daemon.key = run::output(&mut daemon.command(&["keys", "new", "bench"]))?.trim().to_owned();
-        Ok(daemon)
+        Ok(())
     }
 
     fn command(&self, words: &[&str]) -> Command {

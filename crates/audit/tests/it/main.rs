@@ -4,6 +4,7 @@ mod crash;
 mod full;
 mod hostile;
 mod kit;
+mod mirror;
 mod names;
 mod parallel;
 mod tamper;

@@ -141,7 +141,9 @@ fn the_first_bad_line_is_named() {
         changed[start + line.len() / 2] ^= 1;
         match state(&stage.with(path, &changed), &id(1)) {
             TaskState::Broken { seq: found, .. } => assert_eq!(found, seq as u64),
-            other @ (TaskState::Ok | TaskState::Open | TaskState::Lost) => panic!("{other:?}"),
+            other @ (TaskState::Ok | TaskState::Open | TaskState::Lost | TaskState::Pruned) => {
+                panic!("{other:?}")
+            }
         }
     }
 }

@@ -96,7 +96,7 @@ async fn reply<R: Recorder>(gate: &Gate<R>, bytes: &[u8]) -> Result<Option<Vec<u
 fn judge<R: Recorder>(gate: &Gate<R>, question: &Question) -> (Vec<u8>, Option<EgressName>) {
     let mut names = gate.names().borrow_mut();
     let known = matches!(&question.subject, Subject::Name(name) if names.knows(name));
-    let answer = respond(gate.table(), &mut names, question);
+    let answer = respond(&gate.table(), &mut names, question);
     let answered = match answer {
         Answer::Addresses { .. } if known => None,
         Answer::Addresses { .. } => Some(true),

@@ -106,12 +106,12 @@ impl Ready {
 /// There is no runtime, or nobody to read the outcome.
 pub fn run(ready: Ready, record: OwnedFd, out: OwnedFd) -> Result<(), RunError> {
     let Ready { config, job } = ready;
-    let Config { egress, ca: _, vault, servers, resolv_conf, hosts } = config;
+    let Config { egress, ca: _, vault, servers, resolv_conf, hosts, tape: _ } = config;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(RunError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
         let stop = Stop::new();
-        let recorder = SocketRecorder::new(record, stop.clone(), |_| {}).map_err(RunError::Sockets)?;
+        let recorder = SocketRecorder::new(record, stop.clone()).map_err(RunError::Sockets)?;
         spawn_local(recorder.clone().carry());
         let dialler = Dialler::new(Box::new(SystemWorld::new(SystemLookup::new(resolv_conf, hosts))));
         let gate = Gate::new(Table::new(egress), recorder, dialler, stop.clone());

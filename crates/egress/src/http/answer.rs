@@ -169,6 +169,7 @@ const fn status(denial: &Denial) -> StatusCode {
         | Denial::HiddenName
         | Denial::Upgrade(_)
         | Denial::NotOpened
+        | Denial::NotOnTape
         | Denial::Placeholder { .. }
         | Denial::Secret { .. }
         | Denial::Protocol(_)

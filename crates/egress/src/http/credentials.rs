@@ -14,6 +14,7 @@ use fumehood_vault::decode::DecodeError;
 use fumehood_vault::guard::{BodyScan, Guard, Misplaced};
 use fumehood_vault::inject::{self, BODY_LIMIT_BYTES, Head, InjectError, Injection, Payload};
 use fumehood_vault::mask::{MaskStream, Masker, Piece};
+use fumehood_vault::placeholder::Shape;
 use fumehood_vault::response::{BodyMask, ask_for_plain};
 use fumehood_vault::secret::{Secret, SecretName};
 use fumehood_vault::vault::{Vault, VaultError};
@@ -94,6 +95,18 @@ impl Secrets {
         let value = Zeroizing::new(value.as_bytes().to_vec());
         if let Ok(secret) = Secret::new(name, value, expires_unix_millis) {
             let _ = self.renew(secret);
+        }
+    }
+
+    /// Takes one more secret from the keeper. It has a placeholder that nobody inside is told. One that is no good is
+    /// not there, and what a rule would use it for is refused.
+    pub(crate) fn take_given(&self, given: Renewed) {
+        let Renewed { name, value, expires_unix_millis } = given;
+        let Ok(name) = SecretName::parse(&name) else { return };
+        let value = Zeroizing::new(value.as_bytes().to_vec());
+        if let Ok(secret) = Secret::new(name, value, expires_unix_millis) {
+            let _ = self.vault.borrow_mut().add(secret, Shape::Opaque, &mut fill);
+            self.look();
         }
     }
 
@@ -233,6 +246,14 @@ impl Secrets {
     /// Masks trailers, and says whose values were in them.
     pub(crate) fn mask_fields(&self, fields: &mut HeaderMap) -> Vec<SecretName> {
         self.looking().map(|looking| looking.masker.fields(fields)).unwrap_or_default()
+    }
+}
+
+/// Randomness of the kernel's. Without it every placeholder comes out alike, which is refused.
+fn fill(bytes: &mut [u8]) {
+    for chunk in bytes.chunks_mut(8) {
+        let word = fumehood_sys::host::random().unwrap_or(0).to_ne_bytes();
+        chunk.iter_mut().zip(word).for_each(|(to, from)| *to = from);
     }
 }
 

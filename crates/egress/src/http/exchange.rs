@@ -6,6 +6,7 @@ use super::flow::{Broken, Pass, Sink, Source, Stop, pump};
 use super::framing::Length;
 use super::upstream::{self, About, Link, One, Reply, Two};
 use super::{Forward, hop, http2};
+use crate::tape::Tape;
 use crate::wall::{Asked, Cleared, DialError, End, Via, Wall};
 use bytes::Bytes;
 use fumehood_model::egress::{Denial, Identity, Request, UrlPath};
@@ -89,9 +90,9 @@ pub(crate) struct Turn<'a, W> {
 }
 
 /// The client: where its request's body comes from, and where its answer goes.
-struct Ends<'a, S, C> {
-    source: &'a mut S,
-    client: &'a mut C,
+pub(super) struct Ends<'a, S, C> {
+    pub(super) source: &'a mut S,
+    pub(super) client: &'a mut C,
 }
 
 /// Counts what leaves, and looks for placeholders in it.
@@ -148,7 +149,13 @@ impl<W: Wall> Forward<W> {
         };
         let tally = Tally::default();
         let turn = Turn { wall: self.wall(), secrets: self.secrets(), cleared: &cleared, tally: &tally };
-        let carried = self.carry(&turn, &mut ask, Ends { source, client: &mut *client }).await;
+        let ends = Ends { source, client: &mut *client };
+        let carried = match self.tape() {
+            Tape::Off => self.carry(&turn, &mut ask, ends).await,
+            // Boxed: what is not asked for takes no room.
+            Tape::Keep(tape) => Box::pin(self.keep(&turn, &mut ask, ends, tape)).await,
+            Tape::Play(tape) => Box::pin(self.play(&turn, &ask, ends, tape)).await,
+        };
         let left = match &carried {
             Ok(()) => Left::Answered,
             Err(failure) => self.fail(&ask, failure, &tally, client).await,
@@ -174,7 +181,9 @@ impl<W: Wall> Forward<W> {
     ) -> Left {
         let answer = match failure {
             // What the wall said itself is recorded by it.
-            Failure::Denied(denial @ (Denial::Placeholder { .. } | Denial::Secret { .. })) => {
+            Failure::Denied(
+                denial @ (Denial::Placeholder { .. } | Denial::Secret { .. } | Denial::NotOnTape),
+            ) => {
                 let denial = self.wall().refuse(ask.asked(), denial.clone()).await;
                 Answer::denied(&denial, &ask.identity, Some(ask.request()), ask.form)
             }
@@ -191,7 +200,7 @@ impl<W: Wall> Forward<W> {
         sent(client.answer(answer).await)
     }
 
-    async fn carry<S: Source, C: Client>(
+    pub(super) async fn carry<S: Source, C: Client>(
         &self,
         turn: &Turn<'_, W>,
         ask: &mut Ask,
@@ -434,6 +443,11 @@ impl Tally {
     /// Notes whose values came back and were masked.
     pub(crate) fn mask(&self, names: impl IntoIterator<Item = SecretName>) {
         self.masked.borrow_mut().extend(names.into_iter().map(|name| name.as_str().to_owned()));
+    }
+
+    /// Notes that the client has the head of the answer.
+    pub(super) fn answered(&self, status: StatusCode) {
+        self.status.set(Some(status.as_u16()));
     }
 
     pub(crate) fn met(&self, about: &About) {

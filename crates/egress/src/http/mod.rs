@@ -29,6 +29,7 @@ mod http2;
 pub(crate) mod limits;
 mod pool;
 mod prefixed;
+mod taped;
 mod target;
 mod upstream;
 mod websocket;
@@ -41,6 +42,7 @@ pub use credentials::Secrets;
 pub use prefixed::{Cut, Prefixed};
 pub use target::Addressing;
 
+use crate::tape::{Mode, Tape};
 use crate::tls::{NotOpened, Opener, Servers, server};
 use crate::wall::{Asked, Via, Wall};
 use bytes::Bytes;
@@ -60,13 +62,19 @@ struct Parts<W> {
     servers: Rc<Servers>,
     secrets: Rc<Secrets>,
     pool: Pool,
+    tape: Tape,
 }
 
 // === impl Forward ===
 
 impl<W: Wall> Forward<W> {
     pub fn new(wall: W, servers: Rc<Servers>, secrets: Rc<Secrets>) -> Self {
-        Self(Rc::new(Parts { wall, servers, secrets, pool: Pool::default() }))
+        Self::taped(wall, servers, secrets, Mode::Off)
+    }
+
+    /// The same, with a tape that is written or played.
+    pub fn taped(wall: W, servers: Rc<Servers>, secrets: Rc<Secrets>, tape: Mode) -> Self {
+        Self(Rc::new(Parts { wall, servers, secrets, pool: Pool::default(), tape: Tape::new(tape) }))
     }
 
     /// Serves a connection of HTTP, in the clear or inside of TLS that was opened. `first` are bytes
@@ -139,6 +147,10 @@ impl<W: Wall> Forward<W> {
 
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.0.secrets
+    }
+
+    pub(crate) fn tape(&self) -> &Tape {
+        &self.0.tape
     }
 
     pub(crate) fn pool(&self) -> &Pool {

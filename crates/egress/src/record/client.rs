@@ -1,6 +1,6 @@
 //! The gate's end of the socket to the keeper.
 
-use super::{Durability, Frame, MOST_FRAME_BYTES, Recorder, Renewed, Reply, Unrecorded};
+use super::{Durability, Frame, MOST_FRAME_BYTES, Orders, Recorder, Reply, Unrecorded};
 use crate::sockets::packets;
 use crate::stop::{Stop, StopCause};
 use fumehood_model::event::Event;
@@ -29,15 +29,18 @@ struct Shared {
     queue: RefCell<VecDeque<Waiting>>,
     queued: Notify,
     stop: Stop,
-    renew: Renew,
+    taker: Taker,
+    /// Of rules that are not whole yet.
+    text: RefCell<String>,
 }
 
-/// Who takes newer values of secrets.
-struct Renew(Box<dyn Fn(Renewed)>);
+/// Who takes orders; nobody at first.
+#[derive(Default)]
+struct Taker(RefCell<Option<Rc<dyn Orders>>>);
 
-impl fmt::Debug for Renew {
+impl fmt::Debug for Taker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Renew")
+        f.write_str("Taker")
     }
 }
 
@@ -57,10 +60,16 @@ impl SocketRecorder {
     ///
     /// # Errors
     /// The runtime can not watch the descriptor.
-    pub fn new(socket: OwnedFd, stop: Stop, renew: impl Fn(Renewed) + 'static) -> io::Result<Self> {
+    pub fn new(socket: OwnedFd, stop: Stop) -> io::Result<Self> {
         let socket = packets(socket)?;
-        let renew = Renew(Box::new(renew));
-        Ok(Self(Rc::new(Shared { socket, queue: RefCell::default(), queued: Notify::new(), stop, renew })))
+        let (queue, queued) = (RefCell::default(), Notify::new());
+        let (taker, text) = (Taker::default(), RefCell::default());
+        Ok(Self(Rc::new(Shared { socket, queue, queued, stop, taker, text })))
+    }
+
+    /// Says who takes the keeper's orders. To be said before [`Self::carry`] runs.
+    pub(crate) fn obeyed_by(&self, taker: impl Orders + 'static) {
+        *self.0.taker.0.borrow_mut() = Some(Rc::new(taker));
     }
 
     /// Carries frames and replies until the keeper is gone or fails. Then everything stops, and
@@ -104,9 +113,8 @@ impl Shared {
                 tokio::select! {
                     () = self.queued.notified() => {}
                     reply = self.receive(&mut buffer) => match reply? {
-                        Reply::Stop => self.stop.stop(StopCause::Asked),
-                        Reply::Renewed(renewed) => self.renew.0(renewed),
                         Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
+                        order => self.obey(order).await?,
                     },
                 }
                 continue;
@@ -116,9 +124,8 @@ impl Shared {
             loop {
                 match self.receive(&mut buffer).await? {
                     Reply::Written { id: written } if written == id => break,
-                    Reply::Stop => self.stop.stop(StopCause::Asked),
-                    Reply::Renewed(renewed) => self.renew.0(renewed),
                     Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
+                    order => self.obey(order).await?,
                 }
             }
             for done in waiting {
@@ -128,10 +135,35 @@ impl Shared {
         }
     }
 
+    /// Does what is not an answer. Rules that can not be read are the end: what should hold is not known.
+    async fn obey(&self, order: Reply) -> Result<(), Unrecorded> {
+        let taker = self.taker.0.borrow().clone();
+        match order {
+            Reply::Stop => self.stop.stop(StopCause::Asked),
+            Reply::Renewed(secret) => taker.iter().for_each(|taker| taker.renewed(secret.clone())),
+            Reply::Given(secret) => taker.iter().for_each(|taker| taker.given(secret.clone())),
+            Reply::Rules { change, text, more } => {
+                self.text.borrow_mut().push_str(&text);
+                if more {
+                    return Ok(());
+                }
+                let whole = std::mem::take(&mut *self.text.borrow_mut());
+                let rules = serde_json::from_str(&whole).map_err(|_| Unrecorded)?;
+                if !taker.is_some_and(|taker| taker.rules(&rules)) {
+                    return Err(Unrecorded);
+                }
+                let frame = Frame { id: 0, synced: false, events: Vec::new(), applied: Some(change) };
+                self.send(&serde_json::to_vec(&frame).map_err(|_| Unrecorded)?).await?;
+            }
+            Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
+        }
+        Ok(())
+    }
+
     /// As much of the queue as fits one packet.
     fn next_frame(&self, id: u64) -> Option<(Vec<u8>, Vec<oneshot::Sender<()>>)> {
         let mut queue = self.queue.borrow_mut();
-        let mut frame = Frame { id, synced: false, events: Vec::new() };
+        let mut frame = Frame { id, synced: false, events: Vec::new(), applied: None };
         let mut waiting = Vec::new();
         let mut room = MOST_FRAME_BYTES - FRAME_OVERHEAD_BYTES;
         while let Some(next) = queue.pop_front_if(|next| next.size_bytes <= room) {

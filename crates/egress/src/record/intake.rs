@@ -1,11 +1,15 @@
 //! The keeper's end of the socket to the gate. It waits for nothing, so that any loop can hold it.
 
 use super::{Frame, MOST_FRAME_BYTES, Renewed, Reply};
+use fumehood_model::egress::Rules;
 use fumehood_model::event::Event;
 use fumehood_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zeroize::Zeroizing;
+
+/// So much of the text of rules goes in one packet: written as JSON it may be six times as long.
+const PART_BYTES: usize = 8 << 10;
 
 /// Takes what the gate wants written, and answers.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub struct Intake {
 pub enum Taken {
     /// To be appended in this order, synced where that is asked, and answered with [`Intake::reply`].
     Events { id: u64, synced: bool, events: Vec<Event> },
+    /// This change of rules holds.
+    Applied(u64),
     /// Nothing for now.
     Nothing,
     /// The gate is gone.
@@ -65,7 +71,11 @@ impl Intake {
         if bytes.is_empty() {
             return Ok(Taken::End);
         }
-        let Frame { id, synced, events } = serde_json::from_slice(bytes).map_err(IntakeError::Frame)?;
+        let Frame { id, synced, events, applied } =
+            serde_json::from_slice(bytes).map_err(IntakeError::Frame)?;
+        if let Some(change) = applied {
+            return Ok(Taken::Applied(change));
+        }
         match events.iter().find(|event| !event.is_egress()) {
             Some(foreign) => Err(IntakeError::Foreign(foreign.name())),
             None => Ok(Taken::Events { id, synced, events }),
@@ -86,6 +96,33 @@ impl Intake {
     /// The gate is gone.
     pub fn stop(&self) -> io::Result<()> {
         self.send(&Reply::Stop)
+    }
+
+    /// Gives the gate one more secret.
+    ///
+    /// # Errors
+    /// The gate is gone, or the value is longer than a packet.
+    pub fn give(&self, secret: Renewed) -> io::Result<()> {
+        self.send(&Reply::Given(secret))
+    }
+
+    /// Gives the gate other rules. They hold once [`Taken::Applied`] says so.
+    ///
+    /// # Errors
+    /// The gate is gone, or takes nothing more.
+    pub fn change(&self, change: u64, rules: &Rules) -> io::Result<()> {
+        let text = serde_json::to_string(rules)?;
+        let mut rest = text.as_str();
+        loop {
+            let end = rest.floor_char_boundary(PART_BYTES);
+            let (part, left) = rest.split_at_checked(end).unwrap_or((rest, ""));
+            let more = !left.is_empty();
+            self.send(&Reply::Rules { change, text: part.to_owned(), more })?;
+            if !more {
+                return Ok(());
+            }
+            rest = left;
+        }
     }
 
     /// Gives the gate a secret's newer value.

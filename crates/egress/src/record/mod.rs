@@ -25,6 +25,7 @@ pub use intake::{Intake, IntakeError, Taken};
 pub(crate) use journal::Journal;
 pub(crate) use repeats::Refusal;
 
+use fumehood_model::egress::Rules;
 use fumehood_model::event::Event;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -61,8 +62,8 @@ pub trait Recorder: 'static {
     ) -> impl Future<Output = Result<(), Unrecorded>>;
 }
 
-/// A secret's newer value, on its way to the gate.
-#[derive(Serialize, Deserialize)]
+/// A secret's value, on its way to the gate.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Renewed {
     pub name: String,
     pub value: Zeroizing<String>,
@@ -82,6 +83,9 @@ struct Frame {
     id: u64,
     synced: bool,
     events: Vec<Event>,
+    /// The change of rules that holds now. Nothing else is in such a frame, and it is not answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    applied: Option<u64>,
 }
 
 /// From the keeper to the gate.
@@ -99,4 +103,22 @@ enum Reply {
     Stop,
     /// A secret has a newer value.
     Renewed(Renewed),
+    /// There is one more secret.
+    Given(Renewed),
+    /// A part of a text that is [`Rules`]: once it is whole they hold in place of those before.
+    Rules {
+        change: u64,
+        text: String,
+        more: bool,
+    },
+}
+
+/// What the keeper wants of the gate beside answers.
+pub(crate) trait Orders {
+    /// A secret has a newer value.
+    fn renewed(&self, secret: Renewed);
+    /// There is one more secret.
+    fn given(&self, secret: Renewed);
+    /// Other rules hold from now on. `false` if they make no sense: then nothing may hold any more.
+    fn rules(&self, rules: &Rules) -> bool;
 }

@@ -30,7 +30,7 @@ fn keeper(
                     all.extend(events);
                     intake.reply(id, written).unwrap();
                 }
-                Taken::Nothing => {}
+                Taken::Nothing | Taken::Applied(_) => {}
                 Taken::End => return (all, frames),
             }
         }
@@ -42,7 +42,7 @@ fn run(test: impl AsyncFnOnce(SocketRecorder, Stop, std::os::fd::OwnedFd)) {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (near, far) = socket::pair().unwrap();
         let stop = Stop::new();
-        let recorder = SocketRecorder::new(near, stop.clone(), |_| {}).unwrap();
+        let recorder = SocketRecorder::new(near, stop.clone()).unwrap();
         spawn_local(recorder.clone().carry());
         tokio::time::timeout(Duration::from_secs(30), test(recorder, stop, far)).await.unwrap();
     });
@@ -127,7 +127,7 @@ fn only_what_is_the_gates_to_tell_is_taken() {
     let (near, far) = socket::pair().unwrap();
     let mut intake = Intake::new(far);
     assert_eq!(intake.take().unwrap(), Taken::Nothing);
-    let frame = Frame { id: 1, synced: false, events: vec![name(1), Event::Closed {}] };
+    let frame = Frame { id: 1, synced: false, events: vec![name(1), Event::Closed {}], applied: None };
     socket::send(near.as_fd(), &serde_json::to_vec(&frame).unwrap(), &[]).unwrap();
     assert!(matches!(intake.take(), Err(IntakeError::Foreign("task.closed"))));
     for packet in [&b"{}"[..], b"\xff\xff", &vec![b' '; MOST_FRAME_BYTES + 1]] {

@@ -3,6 +3,7 @@
 use super::lab::{Lab, rest};
 use crate::entrance::Entrance;
 use crate::readers::Readers;
+use crate::tape::Mode;
 use crate::tls::Servers;
 use fumehood_vault::vault::Vault;
 use std::rc::Rc;
@@ -15,7 +16,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
 /// A connection to a name inside, or to the proxy, read by the real protocols.
 async fn connection(lab: &Lab, to: Option<(&str, u16)>) -> TcpStream {
-    let readers = Readers::new(Servers::default(), None, Vault::default());
+    let readers = Readers::new(Servers::default(), None, Vault::default(), Mode::Off);
     let entrance = Entrance::new(lab.gate.clone(), Rc::new(readers));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
 
 /// Make a sandbox that lives on between commands.
@@ -56,6 +56,9 @@ struct Args {
     /// Stop it after this time: `30m`, `8h` [default: it lives until it is stopped]
     #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
     ttl: Option<String>,
+    /// Pause it when nobody has used it for so long, and its processes do nothing; the next verb wakes it
+    #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
+    idle_pause: Option<String>,
     /// End each command after this time, unless it says otherwise [default: none]
     #[arg(long, value_name = "TIME", help_heading = "Limits", allow_hyphen_values = true)]
     timeout: Option<String>,
@@ -78,9 +81,12 @@ struct Args {
     #[arg(long, value_name = "SIZE", help_heading = "Limits", allow_hyphen_values = true)]
     disk: Option<String>,
 
-    /// Level: `container` or `process`. Left out, it follows from --trust and --blast
+    /// Level: `process`, `container`, `gvisor` or `microvm`. Left out, it follows from --trust and --blast
     #[arg(long, value_name = "LEVEL", help_heading = "Isolation", value_parser = spec::level_parser(), hide_possible_values = true)]
     level: Option<Level>,
+    /// At `microvm`, take a processor that is emulated by software: not a security boundary that QEMU vouches for
+    #[arg(long, help_heading = "Isolation")]
+    accept_tcg: bool,
     /// How far the input can be trusted: `low`, `medium`, `high` [default: medium]
     #[arg(long, value_name = "TRUST", help_heading = "Isolation", value_parser = spec::trust_parser(), hide_possible_values = true)]
     trust: Option<Trust>,
@@ -153,7 +159,9 @@ pub(super) fn show(born: &Born, json: bool) -> Result<(), Refusal> {
 /// What is asked of the keeper: the same words as a run's, put together in the same way.
 fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let (ttl, labels, snapshot) = (expiry(args.ttl.as_deref())?, labels(&args.labels)?, args.snapshot);
+    let accept_tcg = args.accept_tcg;
     let image = args.template.as_deref().map(super::template::built).transpose()?.or(args.image);
+    let idle_pause_ms = idle_pause(args.idle_pause.as_deref())?;
     let run = RunArguments {
         workspace: args.workspace,
         inputs: args.inputs,
@@ -195,35 +203,70 @@ fn spec_of(args: Args) -> Result<Spec, Refusal> {
     let envelope = serde_json::to_value(&words)
         .map_err(|error| Refusal::new("write the envelope", error.to_string(), ""))?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
-    Ok(Spec { envelope, labels, snapshot, expires_ms: ttl, actor, ..Spec::default() })
+    Ok(Spec {
+        envelope,
+        labels,
+        snapshot,
+        expires_ms: ttl,
+        actor,
+        accept_tcg,
+        idle_pause_ms,
+        ..Spec::default()
+    })
 }
 
 /// Starts a keeper and hears its one answer.
 pub(super) fn start(spec: &Spec) -> Result<Born, Refusal> {
-    const STEP: &str = "start a keeper";
-    let failed = |error: &dyn std::fmt::Display| {
-        Refusal::new(
-            STEP,
-            format!("no keeper could be started: {error}"),
-            "`fumehood doctor` looks at what this host can hold",
-        )
-    };
+    begin(spec)?.answer()
+}
+
+/// A keeper that has been told what to make.
+pub(super) struct Begun {
+    child: Child,
+    stdout: ChildStdout,
+}
+
+/// Starts a keeper, and does not wait for it.
+pub(super) fn begin(spec: &Spec) -> Result<Begun, Refusal> {
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg(KEEPER).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = keeper.spawn().map_err(|error| failed(&error))?;
-    let words = serde_json::to_vec(spec).map_err(|error| failed(&error))?;
-    let mut stdin = child.stdin.take().ok_or_else(|| failed(&"it has no input"))?;
-    stdin.write_all(&words).map_err(|error| failed(&error))?;
+    let refused = |error: std::io::Error| {
+        let remedy = fumehood_model::remedy::of_io(&error);
+        Refusal {
+            remedy: remedy.map_or_else(|| unstarted(&error).remedy, str::to_owned),
+            ..unstarted(&error)
+        }
+    };
+    let mut child = keeper.spawn().map_err(refused)?;
+    let words = spec.told().map_err(|error| unstarted(&error))?;
+    let mut stdin = child.stdin.take().ok_or_else(|| unstarted(&"it has no input"))?;
+    stdin.write_all(&words).map_err(|error| unstarted(&error))?;
     drop(stdin);
-    let stdout = child.stdout.take().ok_or_else(|| failed(&"it has no output"))?;
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).map_err(|error| failed(&error))?;
-    let born = serde_json::from_str(&line).map_err(|_| failed(&"it ended without a word"))?;
-    if matches!(born, Born::Failed(_)) {
-        // It is on its way out.
-        let _ = child.wait();
+    let stdout = child.stdout.take().ok_or_else(|| unstarted(&"it has no output"))?;
+    Ok(Begun { child, stdout })
+}
+
+// === impl Begun ===
+
+impl Begun {
+    pub(super) fn answer(mut self) -> Result<Born, Refusal> {
+        let mut line = String::new();
+        BufReader::new(self.stdout).read_line(&mut line).map_err(|error| unstarted(&error))?;
+        let born = serde_json::from_str(&line).map_err(|_| unstarted(&"it ended without a word"))?;
+        if matches!(born, Born::Failed(_)) {
+            // It is on its way out.
+            let _ = self.child.wait();
+        }
+        Ok(born)
     }
-    Ok(born)
+}
+
+fn unstarted(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(
+        "start a keeper",
+        format!("no keeper could be started: {error}"),
+        "`fumehood doctor` looks at what this host can hold",
+    )
 }
 
 pub(super) fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
@@ -237,6 +280,19 @@ pub(super) fn expiry(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
     })?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Ok(u64::try_from((now + time).as_millis()).ok())
+}
+
+fn idle_pause(typed: Option<&str>) -> Result<Option<u64>, Refusal> {
+    let Some(typed) = typed else { return Ok(None) };
+    let bad = |why: String| {
+        let remedy = "write a time of a second or more, as in `--idle-pause 5m`";
+        Refusal::new("read the arguments", format!("`--idle-pause {typed}`: {why}"), remedy)
+    };
+    let time = quantity::duration(typed).map_err(|error| bad(error.to_string()))?;
+    if time < Duration::from_secs(1) {
+        return Err(bad("it is less than a second".to_owned()));
+    }
+    Ok(u64::try_from(time.as_millis()).ok())
 }
 
 pub(super) fn labels(typed: &[String]) -> Result<BTreeMap<String, String>, Refusal> {

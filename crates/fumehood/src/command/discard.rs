@@ -48,7 +48,11 @@ fn attempt(args: &Args) -> Result<String, Refusal> {
         escape_path(&picked.layer.meta.workspace())
     );
     picked.recorded(|_, record| record(&Event::LayerDiscarded {}))?.map_err(|error| {
-        Refusal::new("record it", error.to_string(), "free space where the state folder is")
+        Refusal::new(
+            "record it",
+            error.to_string(),
+            fumehood_model::remedy::of(&error).unwrap_or("`fumehood audit verify` looks at the record"),
+        )
     })?;
     picked.remove()?;
     Ok(gone)

@@ -131,6 +131,7 @@ fn attempt(args: &Args) -> Result<ExitCode, Refusal> {
     if let Some(file) = &args.output {
         look(file)?;
     }
+    crate::operator::Operator::read()?;
     let state = tasks::state()?;
     let fetched = fetch::fetch(&state, request).map_err(|NotFetched { step, why, remedy }| {
         let why = if step == "fetch" { why } else { format!("failed to {step}: {why}") };

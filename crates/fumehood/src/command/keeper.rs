@@ -2,7 +2,7 @@
 //! standard input, one line of [`Born`] goes out, and the process lives on in a session of its own.
 
 use crate::refusal::Refusal;
-use crate::{living, tasks};
+use crate::{living, sandboxes, tasks};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Spec};
 use fumehood_runtime::keep;
 use fumehood_sys::process;
@@ -13,7 +13,22 @@ use std::process::ExitCode;
 /// A longer one is none.
 const MOST_SPEC_BYTES: u64 = 4 << 20;
 
-pub(crate) fn main(_words: Vec<OsString>) -> ExitCode {
+/// What is said instead of a specification by who wants nothing made, but removed what the dead left.
+const SWEEP: &str = "--sweep";
+
+pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
+    if words.iter().any(|word| word == SWEEP) {
+        return match tasks::state() {
+            Ok(state) => {
+                sandboxes::sweep(&state);
+                ExitCode::SUCCESS
+            }
+            Err(refusal) => {
+                refusal.tell();
+                ExitCode::FAILURE
+            }
+        };
+    }
     process::new_session();
     process::set_name(c"fumehood-keeper");
     let begun = read().and_then(|spec| Ok((living::prepare(spec)?, tasks::state()?)));
@@ -24,7 +39,8 @@ pub(crate) fn main(_words: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    keep::live(prepared.backend.as_ref(), &state, prepared.request.clone(), &mut |born| {
+    let living::Prepared { request, backend, _standing } = prepared;
+    keep::live(backend.as_ref(), &state, request, &mut |born| {
         answer(born);
         // Who started us has its answer; from here on nothing of theirs is held.
         let _ = process::release_standard_streams();

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 const COMMAND_CHARS: usize = 60;
+/// Labels of the daemon's begin so.
+const OWN_LABELS: &str = "fumehood.";
 
 /// List living sandboxes, or the commands of one.
 #[derive(Debug, Parser)]
@@ -21,6 +23,9 @@ struct Args {
     /// List the commands of this sandbox: those that run, and the last that have ended
     #[arg(value_name = "ID")]
     id: Option<String>,
+    /// List also those that wait in a pool of the daemon, and belong to nobody
+    #[arg(long)]
+    all: bool,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
@@ -46,7 +51,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     };
     let outcome = match &args.id {
         Some(id) => commands(id, args.json),
-        None => everything(args.json),
+        None => everything(args.json, args.all),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,18 +62,21 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn everything(json: bool) -> Result<(), Refusal> {
+fn everything(json: bool, with_pooled: bool) -> Result<(), Refusal> {
     sandboxes::sweep(&tasks::state()?);
     let all = sandboxes::all()?;
-    if all.is_empty() && !json {
-        screen::note("no sandbox lives; `fumehood create` makes one");
-    }
+    let (mut shown, mut pooled) = (false, 0);
     for found in all {
         let (kept, status) = (found.is_kept(), found.status());
         // One that is being made, or that is on its way out.
         if !kept && status.is_none() {
             continue;
         }
+        if status.as_ref().is_some_and(|status| status.pooled) && !with_pooled {
+            pooled += 1;
+            continue;
+        }
+        shown = true;
         if json {
             let listed = Listed { id: found.id.to_string(), kept, status, sandbox: found.description() };
             screen::say_json(&listed);
@@ -76,13 +84,21 @@ fn everything(json: bool) -> Result<(), Refusal> {
             screen::say(&line(&found, status.as_ref()));
         }
     }
+    if !shown && !json {
+        let pooled = match pooled {
+            0 => String::new(),
+            count => format!(" ({count} wait in pools of the daemon: `--all` shows them)"),
+        };
+        screen::note(&format!("no sandbox lives{pooled}; `fumehood create` makes one"));
+    }
     Ok(())
 }
 
 fn line(found: &Found, status: Option<&Status>) -> String {
     let labels = found.description().map(|description| description.spec.labels).unwrap_or_default();
-    let labels: String =
-        labels.iter().map(|(name, value)| format!("  {}={}", shown(name), shown(value))).collect();
+    // Whose it is, is for the daemon to know.
+    let labels = labels.iter().filter(|(name, _)| !name.starts_with(OWN_LABELS));
+    let labels: String = labels.map(|(name, value)| format!("  {}={}", shown(name), shown(value))).collect();
     let Some(status) = status else { return format!("{}  ended, files kept{labels}", found.id) };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let since =
@@ -95,7 +111,7 @@ fn line(found: &Found, status: Option<&Status>) -> String {
     format!(
         "{}  {:<8}{:<10} {} old  {} running{memory}{}{labels}",
         found.id,
-        format!("{:?}", status.phase).to_lowercase(),
+        if status.pooled { "waiting".to_owned() } else { format!("{:?}", status.phase).to_lowercase() },
         status.level,
         since(status.born_ms),
         status.running,

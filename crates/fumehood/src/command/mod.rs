@@ -15,6 +15,7 @@ mod eval;
 mod exec;
 mod fetch;
 mod files;
+mod fleet;
 mod halt;
 mod image;
 mod keeper;
@@ -24,6 +25,7 @@ mod ls;
 mod net;
 mod network_arguments;
 mod prove;
+mod replay;
 mod run;
 mod run_arguments;
 mod schema;
@@ -65,6 +67,7 @@ const COMMANDS: &[Command] = &[
     ("apply", "Bring the changes of a run back to the workspace", apply::main),
     ("discard", "Throw the changes of a run away", discard::main),
     ("audit", "List, show and verify the record of what ran", audit::main),
+    ("replay", "Show a task again, run it again, or judge it by other rules", replay::main),
     ("trust", "Trust a `fumehood.toml` as it is now", trust::main),
     ("choose", "Say which level of isolation a run needs", choose::main),
     ("fetch", "Fetch one page through the same wall, without a sandbox", fetch::main),
@@ -73,6 +76,7 @@ const COMMANDS: &[Command] = &[
     ("template", "Build small roots for one purpose, for `--template`", template::main),
     ("serve", "Serve sandboxes over HTTP, to many at once", serve::main),
     ("keys", "Make, list and remove keys of the daemon", keys::main),
+    ("fleet", "Compute memory, hosts and pools for so many tasks", fleet::main),
     ("halt", "Cut off and freeze sandboxes at once", halt::main),
     ("doctor", "Say what this host can hold, and how it could hold more", doctor::main),
     ("prove", "Attack the walls of this installation, and say which hold", prove::main),

@@ -88,6 +88,7 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
         let why = format!("`{}` is there already", file.display());
         return Err(Refusal::new("write the report", why, "name a new file"));
     }
+    crate::operator::Operator::read()?;
     let state = tasks::state()?;
     let task = TaskId::new(millis(), fumehood_sys::host::random().unwrap_or(u64::from(std::process::id())));
     let mut log = open(&state, &task, args)?;
@@ -176,8 +177,7 @@ fn page(file: &Path, text: &str) -> Result<(), Refusal> {
 }
 
 fn unwritten(error: &fumehood_audit::RecordError) -> Refusal {
-    let remedy = "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`";
-    Refusal::new("write the record", format!("the record can not be written: {error}"), remedy)
+    Refusal::new("write the record", format!("the record can not be written: {error}"), error.remedy())
 }
 
 fn millis() -> u64 {

@@ -125,6 +125,10 @@ pub(crate) struct RunArguments {
     #[arg(long, overrides_with = "tty", help_heading = "Command")]
     pub(crate) no_tty: bool,
 
+    /// Keep what `fumehood replay` needs to run it again without a network: input, output, files copied in, answers to
+    /// requests. It gets no terminal
+    #[arg(long, conflicts_with_all = ["tty", "session"], help_heading = "Output")]
+    pub(crate) tape: bool,
     /// Print one JSON object on standard output, with the command's output in it
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,

@@ -4,6 +4,7 @@ use super::daemon;
 use crate::{tasks, usage};
 use clap::Parser;
 use fumehood_server::config::Config;
+use fumehood_server::tls::Files;
 use fumehood_server::{log, serve};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -24,6 +25,12 @@ struct Args {
     /// A name of this host; `PORT-ID.NAME` leads to a port of a sandbox
     #[arg(long, value_name = "NAME")]
     domain: Vec<String>,
+    /// Speak TLS at the addresses: the certificate for the names of `--domain` and `*.NAME`, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// How long a sandbox lives if nobody says
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     ttl: u64,
@@ -36,9 +43,12 @@ struct Args {
     /// Sandboxes that wait for each template, at most; 0 lets none wait
     #[arg(long, value_name = "COUNT", default_value_t = 32)]
     most_pool: usize,
-    /// Log lines are JSON objects
-    #[arg(long)]
-    log_json: bool,
+    /// How log lines are written: `text` or `json`
+    #[arg(long, value_name = "FORM", default_value = "text", value_parser = ["text", "json"], hide_possible_values = true)]
+    log: String,
+    /// Send traces to this OTLP collector (`OTEL_EXPORTER_OTLP_ENDPOINT`), as in `http://127.0.0.1:4318`
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -57,14 +67,17 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if args.log_json {
+    if args.log == "json" {
         log::as_json();
     }
     let program = PathBuf::from("/proc/self/exe");
     let config = Config {
         sandboxes: state.sandboxes(),
         snapshots: state.snapshots(),
+        records: state.records(),
         domains: args.domain.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        tls: args.tls_cert.zip(args.tls_key).map(|(certificates, key)| Files { certificates, key }),
+        traces: args.otlp.or_else(|| std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok()),
         ttl: Duration::from_secs(args.ttl),
         most_ttl: args.most_ttl.map(Duration::from_secs),
         pool_base: args.pool,

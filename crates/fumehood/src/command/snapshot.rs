@@ -16,10 +16,13 @@ use std::process::ExitCode;
 /// Children of one fork.
 const MOST_CHILDREN: u32 = 1000;
 
+/// Children that are made at the same time.
+const AT_ONCE: u32 = 8;
+
 /// Keep the files of a living sandbox as they are now, for sandboxes that begin with them.
 ///
-/// HOME and `/workspace` are kept, or what was changed in the copy of a project; memory, `/tmp` and secrets are not.
-/// Every process stands still for the moment that it takes.
+/// HOME and `/workspace` are kept, or what was changed in the copy of a project; memory, `/tmp` and secrets are not. At
+/// the level `microvm` the whole machine is kept, with memory and processes. Every process stands still for the moment that it takes.
 #[derive(Debug, Parser)]
 #[command(
     max_term_width = 100,
@@ -32,6 +35,9 @@ struct SnapshotArgs {
     id: String,
     #[arg(value_name = "NAME")]
     name: String,
+    /// With memory and processes, or not at all: the level `microvm` keeps them, no other does
+    #[arg(long)]
+    memory: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -40,7 +46,7 @@ struct SnapshotArgs {
 /// Make new sandboxes that begin with the files of one that lives, as they are now.
 ///
 /// Each has its own id, record, placeholders of secrets and time to live, the same envelope, and what it writes is its
-/// own. The ids are printed. Processes are not forked.
+/// own. The ids are printed. Processes are forked at the level `microvm` alone.
 #[derive(Debug, Parser)]
 #[command(
     max_term_width = 100,
@@ -53,6 +59,9 @@ struct ForkArgs {
     /// So many
     #[arg(short = 'n', long = "count", value_name = "NUMBER", default_value_t = 1)]
     count: u32,
+    /// With memory and processes, or not at all: the level `microvm` forks them, no other does
+    #[arg(long)]
+    memory: bool,
     /// Stop each after this time: `30m`, `8h` [default: each lives until it is stopped]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     ttl: Option<String>,
@@ -131,7 +140,7 @@ fn keep(args: &SnapshotArgs) -> Result<(), Refusal> {
             "begin it with a letter or digit",
         ));
     }
-    let said = take(&found, args.name.clone())?;
+    let said = take(&found, args.name.clone(), args.memory)?;
     if args.json {
         screen::say_json(&said);
     } else if let Said::Snapshot { name, bytes, frozen_us } = said {
@@ -143,8 +152,8 @@ fn keep(args: &SnapshotArgs) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn take(found: &Found, name: String) -> Result<Said, Refusal> {
-    let said = found.call(&Ask::Snapshot { name })?;
+fn take(found: &Found, name: String, memory: bool) -> Result<Said, Refusal> {
+    let said = found.call(&Ask::Snapshot { name, memory: memory.then_some(true) })?;
     if matches!(said, Said::Snapshot { .. }) { Ok(said) } else { Err(found.unreached(&CallError::Closed)) }
 }
 
@@ -177,13 +186,27 @@ fn fork(args: &ForkArgs) -> Result<(), Refusal> {
         if args.labels.is_empty() { description.spec.labels.clone() } else { create::labels(&args.labels)? };
     let random = fumehood_sys::host::random().unwrap_or_else(|_| u64::from(std::process::id()));
     let name = format!("{HIDDEN}{}-{random:016x}", found.id);
-    take(&found, name.clone())?;
+    take(&found, name.clone(), args.memory)?;
     let actor = format!("uid:{}", fumehood_sys::host::euid());
     let spec =
         Spec { snapshot: Some(name.clone()), expires_ms, labels, actor, pooled: false, ..description.spec };
-    let born = (0..args.count).try_for_each(|_| create::show(&create::start(&spec)?, args.json));
+    let born = bear(&spec, args.count, args.json);
     let removed = snapshot::remove(&folder, &name).map_err(|failure| refused(&failure));
     born.and(removed)
+}
+
+/// Makes so many, some at a time. The first that fails is told once those beside it were shown.
+fn bear(spec: &Spec, count: u32, json: bool) -> Result<(), Refusal> {
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(AT_ONCE);
+        left -= now;
+        let begun: Vec<_> = (0..now).map(|_| create::begin(spec)).collect();
+        let shown = begun.into_iter().map(|begun| create::show(&begun?.answer()?, json));
+        // All of them are heard, or nobody would know of one that lives.
+        shown.collect::<Vec<_>>().into_iter().collect::<Result<(), _>>()?;
+    }
+    Ok(())
 }
 
 fn list(json: bool) -> Result<(), Refusal> {
@@ -197,10 +220,13 @@ fn list(json: bool) -> Result<(), Refusal> {
             screen::say_json(&snapshot);
         } else {
             let over = snapshot.workspace.as_deref().map(|path| format!("  over {path}")).unwrap_or_default();
-            let line = format!(
-                "{}  of {}  {} entries, {} bytes{over}",
-                snapshot.name, snapshot.sandbox, snapshot.entries, snapshot.bytes
-            );
+            let what = if snapshot.memory {
+                "a whole machine".to_owned()
+            } else {
+                format!("{} entries", snapshot.entries)
+            };
+            let line =
+                format!("{}  of {}  {what}, {} bytes{over}", snapshot.name, snapshot.sandbox, snapshot.bytes);
             screen::say(&shown(&line));
         }
     }

@@ -4,6 +4,7 @@ A line of JSON for each check: its name, and what went wrong if something did. N
 version has no call for is told as "absent".
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -157,6 +158,20 @@ def _(box):
         one.kill()
 
 
+@check("what is paused wakes by a call, if it was made so")
+def _(box):
+    try:
+        one = Sandbox.create(timeout=60, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    except TypeError as error:
+        raise Absent(str(error))
+    try:
+        one.files.write("/tmp/kept", "here")
+        (getattr(one, "pause", None) or one.beta_pause)()
+        assert one.commands.run("cat /tmp/kept").stdout == "here"
+    finally:
+        one.kill()
+
+
 @check("snapshot, and a sandbox of it")
 def _(box):
     take = need(box, "create_snapshot")
@@ -169,8 +184,11 @@ def _(box):
         assert box.files.read("snap/note.txt") == "kept"
     finally:
         one.kill()
+    listed = lambda: [one.snapshot_id for one in box.list_snapshots().next_items()]
+    assert taken.snapshot_id in listed()
     assert Sandbox.delete_snapshot(taken.snapshot_id) is True
     assert Sandbox.delete_snapshot(taken.snapshot_id) is False
+    assert taken.snapshot_id not in listed()
 
 
 @check("fork")
@@ -239,6 +257,12 @@ def _(box):
     assert box.commands.run("cat; echo done", timeout=20).stdout == "done\n"
 
 
+@check("many commands at once")
+def _(box):
+    runs = [box.commands.run(f"sleep 0.2; echo {place}", background=True) for place in range(20)]
+    assert [run.wait().stdout for run in runs] == [f"{place}\n" for place in range(20)]
+
+
 @check("list, kill")
 def _(box):
     run = box.commands.run("sleep 300", background=True)
@@ -277,6 +301,22 @@ def _(box):
     box.pty.resize(term.pid, e2b.PtySize(rows=40, cols=132))
     box.pty.send_stdin(term.pid, b"stty size\n")
     until(lambda: b"40 132" in seen)
+    assert box.pty.kill(term.pid) is True
+    reader.join(20)
+    assert not reader.is_alive()
+
+
+@check("terminal: left, and found again")
+def _(box):
+    connect = need(box.pty, "connect")
+    term = box.pty.create(e2b.PtySize(rows=24, cols=80), timeout=0)
+    term.disconnect()
+    again = connect(term.pid, timeout=0)
+    seen = bytearray()
+    reader = threading.Thread(target=lambda: swallow(lambda: again.wait(on_pty=lambda data: seen.extend(data))))
+    reader.start()
+    box.pty.send_stdin(term.pid, b"echo is''there\n")
+    until(lambda: b"isthere" in seen)
     assert box.pty.kill(term.pid) is True
     reader.join(20)
     assert not reader.is_alive()
@@ -364,6 +404,10 @@ def _(box):
     assert urllib.request.urlopen(url).read() == b"signed"
     for wrong in [url.replace("signature=v1_", "signature=v1_x"), url.replace("signed.txt", "other.txt")]:
         fails(urllib.error.HTTPError, lambda: urllib.request.urlopen(wrong))
+    form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="/tmp/sent.txt"\r\n\r\nsent\r\n--b--\r\n'
+    to = box.upload_url("/tmp/sent.txt", use_signature_expiration=60)
+    urllib.request.urlopen(urllib.request.Request(to, form, {"Content-Type": "multipart/form-data; boundary=b"}))
+    assert box.files.read("/tmp/sent.txt") == "sent"
 
 
 # --- what is refused, and why ---
@@ -390,8 +434,33 @@ def _(box):
     finally:
         one.kill()
     assert "only allow" in str(fails(Exception, lambda: Sandbox.create(network={"deny_out": ["192.0.2.0/24"]})))
-    rules = {"pinned.example.com": [{"transform": {"headers": {"X-Key": "literal"}}}]}
-    assert "secret" in str(fails(Exception, lambda: Sandbox.create(network={"rules": rules})))
+    rules = {"pinned.example.com": [{"transform": {"headers": {"X-Key": "${e2b.identity.tokens.aws}"}}}]}
+    assert "placeholder" in str(fails(Exception, lambda: Sandbox.create(network={"rules": rules})))
+    assert "operator" in str(fails(Exception, lambda: Sandbox.create(network={"allow_out": ["127.0.0.1"]})))
+
+
+@check("network: changed while it lives, headers put in")
+def _(box):
+    headers = {"X-Key": "a-literal-value"}
+    try:
+        one = Sandbox.create(timeout=60, network={"allow_out": ["first.example.com"], "rules": {"api.example.com": [{"transform": {"headers": headers}}]}})
+    except TypeError as error:
+        raise Absent(str(error))
+    try:
+        change = need(one, "update_network")
+        named = lambda: one.commands.run("for n in first second api; do getent hosts $n.example.com >/dev/null && echo $n; done; true").stdout.split()
+        assert named() == ["first", "api"], named()
+        shown = one.get_info().network
+        assert "a-literal-value" not in str(shown), shown
+        change({"allow_out": ["second.example.com"]})
+        assert named() == ["second"], named()
+        change({"rules": {"api.example.com": [{"transform": {"headers": headers}}]}})
+        assert named() == ["api"], named()
+        change({"deny_out": ["0.0.0.0/0"]})
+        assert named() == [], named()
+        assert "operator" in str(fails(Exception, lambda: change({"allow_out": ["169.254.169.254"]})))
+    finally:
+        one.kill()
 
 
 @check("ports: closed, open, with a token")
@@ -410,7 +479,39 @@ def _(box):
     server = box.commands.run("mkdir -p /tmp/www && echo hello > /tmp/www/page && cd /tmp/www && exec python3 -m http.server 8123 --bind 127.0.0.1", background=True, timeout=0)
     until(lambda: get(8123, token) == "hello\n")
     assert get(8123, None).startswith("401")
+    host = box.get_host(8123)
+    assert host.startswith(f"8123-{box.sandbox_id}."), host
+    named = urllib.request.Request(os.environ["E2B_SANDBOX_URL"] + "/page", headers={"Host": host, "E2B-Traffic-Access-Token": token})
+    assert urllib.request.urlopen(named).read() == b"hello\n"
     server.kill()
+
+
+@check("the asynchronous client")
+def _(box):
+    async def drive():
+        one = await e2b.AsyncSandbox.create(timeout=120)
+        try:
+            runs = await asyncio.gather(*(one.commands.run(f"echo {place}") for place in range(10)))
+            assert [run.stdout for run in runs] == [f"{place}\n" for place in range(10)]
+            await one.files.write("a.txt", "hällo")
+            assert await one.files.read("a.txt") == "hällo"
+            seen = []
+            run = await one.commands.run("cat", background=True, stdin=True, on_stdout=seen.append)
+            await one.commands.send_stdin(run.pid, "in\n")
+            while seen != ["in\n"]:
+                await asyncio.sleep(0.05)
+            assert await run.kill() is True
+            events = []
+            await one.files.make_dir("seen")
+            watch = await one.files.watch_dir("seen", on_event=events.append)
+            await one.files.write("seen/new.txt", "x")
+            while not any(event.name == "new.txt" for event in events):
+                await asyncio.sleep(0.05)
+            await watch.stop()
+        finally:
+            await one.kill()
+
+    asyncio.run(asyncio.wait_for(drive(), 60))
 
 
 # --- code interpreter ---

@@ -37,18 +37,20 @@ enum Language {
     JavaScript,
 }
 
-const PINNED: [Subject; 6] = [
+const PINNED: [Subject; 7] = [
     Subject { language: Language::Python, package: "e2b", version: "2.45.1" },
     Subject { language: Language::Python, package: "e2b", version: "2.55.1" },
     Subject { language: Language::Python, package: "e2b", version: "2.63.0" },
     Subject { language: Language::Python, package: "e2b-code-interpreter", version: "2.11.5" },
     Subject { language: Language::JavaScript, package: "e2b", version: "2.39.0" },
     Subject { language: Language::JavaScript, package: "e2b", version: "2.51.0" },
+    Subject { language: Language::JavaScript, package: "@e2b/code-interpreter", version: "2.8.0" },
 ];
-const NEWEST: [Subject; 3] = [
+const NEWEST: [Subject; 4] = [
     Subject { language: Language::Python, package: "e2b", version: "" },
     Subject { language: Language::Python, package: "e2b-code-interpreter", version: "" },
     Subject { language: Language::JavaScript, package: "e2b", version: "" },
+    Subject { language: Language::JavaScript, package: "@e2b/code-interpreter", version: "" },
 ];
 
 /// The daemon, with a state folder of its own.
@@ -72,7 +74,7 @@ struct Outcome {
 #[test]
 #[ignore = "installs packages from PyPI and npm"]
 fn official_packages_work_unchanged() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::start(&[]);
     let key = daemon.key();
     let newest = std::env::var_os("FUMEHOOD_TEST_NEWEST").is_some();
     let subjects = PINNED.into_iter().chain(NEWEST.into_iter().filter(|_| newest));
@@ -96,6 +98,79 @@ fn official_packages_work_unchanged() {
     println!("{table}");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     keep(&table);
+}
+
+/// The domain mode: every sandbox and port has a name of its own, over TLS, and nothing but `E2B_DOMAIN` leads there.
+/// Names are answered by a server of the test's own, in a mount namespace that sees its `resolv.conf`: with root alone.
+#[test]
+#[ignore = "installs packages from PyPI, and needs root"]
+fn a_domain_over_tls_is_all_that_python_has_to_know() {
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|told| told.stdout == b"0\n");
+    if !is_root {
+        println!("NOT-APPLICABLE: without root there is no mount namespace to resolve names in");
+        return;
+    }
+    const DOMAIN: &str = "box.example.com";
+    const MAKE: &str = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -days 30 -subj /CN=own
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout box.key -out box.csr -subj /CN=box
+        printf 'subjectAltName=DNS:box.example.com,DNS:*.box.example.com\nbasicConstraints=CA:FALSE\n' > box.ext
+        openssl x509 -req -in box.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile box.ext -out box.pem
+        printf 'nameserver 127.53.53.53\n' > resolv.conf";
+    let folder = tempfile::tempdir().unwrap();
+    run(Command::new("sh").args(["-ec", MAKE]).current_dir(folder.path()).stderr(Stdio::null()));
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let _names = Names::start();
+    let daemon =
+        Daemon::start(&["--domain", DOMAIN, "--tls-cert", &file("box.pem"), "--tls-key", &file("box.key")]);
+    let port = daemon.url.rsplit(':').next().unwrap();
+    let key = daemon.key();
+    let mut failures = Vec::new();
+    for subject in [PINNED[0], PINNED[2]] {
+        let folder = subject.install();
+        let mut command = Command::new("unshare");
+        let inside = format!("mount --bind {} /etc/resolv.conf && exec \"$@\"", file("resolv.conf"));
+        command.args(["--mount", "sh", "-c", &inside, "sh"]).arg(folder.join("venv/bin/python"));
+        command.arg(format!("{HERE}/drive.py")).args([
+            "create, info",
+            "connect by id",
+            "list by metadata",
+            "kill; what is gone",
+            "pause and resume",
+            "a command",
+            "output as it comes",
+            "in the background",
+            "terminal",
+            "write and read",
+            "watch",
+            "signed URLs",
+            "fork",
+        ]);
+        command.env("E2B_DOMAIN", format!("{DOMAIN}:{port}")).env("E2B_API_KEY", &key);
+        command.env("SSL_CERT_FILE", file("ca.pem")).env_remove("E2B_API_URL").env_remove("E2B_SANDBOX_URL");
+        let ran = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().unwrap();
+        let text = String::from_utf8(ran.stdout).unwrap();
+        let outcomes: Vec<Outcome> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(outcomes.len() >= 13, "{}: {text}", subject.title());
+        for outcome in outcomes {
+            println!(
+                "{} at {DOMAIN}: {}: {} {}",
+                subject.title(),
+                outcome.result,
+                outcome.check,
+                outcome.why
+            );
+            if outcome.result != "passes" {
+                failures.push(format!(
+                    "{}: {}: {}\n{}",
+                    subject.title(),
+                    outcome.check,
+                    outcome.why,
+                    outcome.trace
+                ));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// The document says what came out.
@@ -142,6 +217,29 @@ fn matrix<'a>(columns: impl Iterator<Item = &'a (Subject, Vec<Outcome>)>) -> Str
     text
 }
 
+/// The name server of `names.py`.
+struct Names(Child);
+
+// === impl Names ===
+
+impl Names {
+    fn start() -> Self {
+        let mut python = Command::new("python3");
+        let mut child = python.arg(format!("{HERE}/names.py")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        Self(child)
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 // === impl Subject ===
 
 impl Subject {
@@ -156,10 +254,12 @@ impl Subject {
 
     /// Installs it where it is not kept yet, and gives its folder.
     fn install(self) -> PathBuf {
-        let kept = std::env::var_os("FUMEHOOD_TEST_CACHE")
-            .map_or_else(|| Path::new(env!("CARGO_TARGET_TMPDIR")).join("e2b"), PathBuf::from);
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"), PathBuf::from);
+        let kept = std::env::var_os("FUMEHOOD_TEST_CACHE").map_or_else(|| target.join("e2b"), PathBuf::from);
         let version = if self.version.is_empty() { "newest" } else { self.version };
-        let folder = kept.join(format!("{:?}-{}-{version}", self.language, self.package).to_lowercase());
+        let package = self.package.replace('/', "-");
+        let folder = kept.join(format!("{:?}-{package}-{version}", self.language).to_lowercase());
         let whole = folder.join("installed");
         if whole.exists() && !self.version.is_empty() {
             println!("{}: kept in {}", self.title(), folder.display());
@@ -229,11 +329,12 @@ fn run(command: &mut Command) {
 // === impl Daemon ===
 
 impl Daemon {
-    fn start() -> Self {
+    fn start(flags: &[&str]) -> Self {
         let state = tempfile::tempdir().unwrap();
         std::fs::set_permissions(state.path(), Permissions::from_mode(0o700)).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_fumehood"))
             .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(flags)
             .env("FUMEHOOD_STATE", state.path())
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -242,8 +343,8 @@ impl Daemon {
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let url = loop {
             let line = lines.next().expect("the daemon tells where it listens").unwrap();
-            if let Some((_, url)) = line.split_once("listens at http://") {
-                break format!("http://{}", url.trim());
+            if let Some((_, url)) = line.split_once("listens at http") {
+                break format!("http{}", url.trim());
             }
         };
         // What it tells later must not fill the pipe.

@@ -73,8 +73,8 @@ const ROWS: &[Row] = &[
     without("no mount", "165", ["make the mounts private"; 2]),
     without("no move_mount", "429", ["make the private root"; 2]),
     without("no fsopen", "430", ["make the private root"; 2]),
-    without("no open_tree", "428", ["show /etc"; 2]),
-    without("no mount_setattr", "442", ["show /etc"; 2]),
+    without("no open_tree", "428", ["show the system folders"; 2]),
+    without("no mount_setattr", "442", ["show the system folders"; 2]),
     without("no pivot_root", "155", ["enter the private root"; 2]),
     without("no setns", "308", ["enter the private root", ""]),
     without("no openat2", "437", ["make the folders of the root"; 2]),
@@ -233,7 +233,7 @@ fn refused(lab: &Lab, row: &Row, step: &str) -> Result<(), String> {
     match row.host {
         Host::Without(calls) => {
             let probe = lab.path().join("probe");
-            std::fs::copy(lab::probe(), &probe).unwrap();
+            lab::copy_program(lab::probe(), &probe);
             words.extend([probe.to_str().unwrap(), "deny", calls].map(str::to_owned));
         }
         Host::Started(started) => {

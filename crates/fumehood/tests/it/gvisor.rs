@@ -8,7 +8,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Whether the level can be tried here; if not, says so where the tests' output is read.
-fn available() -> bool {
+pub(crate) fn available() -> bool {
     let there = installed("runsc") && Caller::Root.available();
     if !there {
         println!("NOT-APPLICABLE: gVisor's tests want root and `runsc`");

@@ -7,6 +7,7 @@ use fumehood_keep::client::{Connection, Frame};
 use fumehood_keep::frame::Kind;
 use fumehood_keep::wire::{Ask, Exec, FailureCode, Said, Sandbox};
 use fumehood_model::ending::Ending;
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,11 @@ impl<'l> Living<'l> {
         Self { lab, id: ran.out().trim().to_owned() }
     }
 
+    /// One that somebody else has made.
+    pub(crate) fn of(lab: &'l Lab, id: &str) -> Self {
+        Self { lab, id: id.to_owned() }
+    }
+
     pub(crate) fn folder(&self) -> PathBuf {
         self.lab.state().join("sandboxes").join(&self.id)
     }
@@ -83,7 +89,7 @@ impl<'l> Living<'l> {
         finish(command, input)
     }
 
-    fn keeper_pid(&self) -> i32 {
+    pub(crate) fn keeper_pid(&self) -> i32 {
         let words = std::fs::read(self.folder().join("sandbox.json")).unwrap();
         let sandbox: Sandbox = serde_json::from_slice(&words).unwrap();
         i32::try_from(sandbox.keeper_pid).unwrap()
@@ -111,14 +117,14 @@ impl Done {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 
-    fn ending(&self) -> &Ending {
+    pub(crate) fn ending(&self) -> &Ending {
         match &self.last {
             Some(Said::Ended { ending, .. }) => ending,
             other => panic!("{other:?}"),
         }
     }
 
-    fn refused(&self) -> FailureCode {
+    pub(crate) fn refused(&self) -> FailureCode {
         match &self.last {
             Some(Said::Failed(failure)) => {
                 assert!(!failure.remediation.is_empty(), "{failure:?}");
@@ -129,9 +135,19 @@ impl Done {
     }
 }
 
-fn create(lab: &Lab, flags: &[&str]) -> Ran {
+thread_local! {
+    /// What every sandbox of this thread is created with.
+    static LEVEL: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Everything that this thread creates from now on is created with these words.
+pub(crate) fn create_with(words: &[&str]) {
+    LEVEL.set(words.iter().map(|word| (*word).to_owned()).collect());
+}
+
+pub(crate) fn create(lab: &Lab, flags: &[&str]) -> Ran {
     let mut command = lab.fumehood();
-    command.arg("create").args(flags);
+    command.arg("create").args(LEVEL.with_borrow(Clone::clone)).args(flags);
     finish(command, b"")
 }
 
@@ -143,7 +159,7 @@ pub(crate) fn shell(script: &str) -> Exec {
     exec(&["sh", "-c", script])
 }
 
-fn follow(connection: &mut Connection) -> Done {
+pub(crate) fn follow(connection: &mut Connection) -> Done {
     let mut done = Done::default();
     while let Some(frame) = connection.next().unwrap() {
         match frame {
@@ -155,9 +171,9 @@ fn follow(connection: &mut Connection) -> Done {
     done
 }
 
-const ENDED_WELL: Ending = Ending::Exited { code: 0 };
+pub(crate) const ENDED_WELL: Ending = Ending::Exited { code: 0 };
 
-fn a_command_is_as_if_it_ran_here(lab: &Lab) {
+pub(crate) fn a_command_is_as_if_it_ran_here(lab: &Lab) {
     let one = Living::new(lab, &["--env", "GIVEN=as given"]);
     let ran = one.fumehood(
         &[
@@ -201,7 +217,7 @@ fn many_commands_run_at_once(lab: &Lab) {
     }
 }
 
-fn who_comes_back_sees_all_that_was_said(lab: &Lab) {
+pub(crate) fn who_comes_back_sees_all_that_was_said(lab: &Lab) {
     let one = Living::new(lab, &[]);
     let mut asked = shell("echo first; read line; echo got $line; echo aside >&2");
     asked.stdin = true;
@@ -226,7 +242,7 @@ fn who_comes_back_sees_all_that_was_said(lab: &Lab) {
     assert_eq!(logged.out(), "first\ngot a line\n", "{}", logged.told());
 }
 
-fn what_runs_in_the_background_outlives_its_shell(lab: &Lab) {
+pub(crate) fn what_runs_in_the_background_outlives_its_shell(lab: &Lab) {
     let one = Living::new(lab, &[]);
     let before = Instant::now();
     let done = one.exec(&[
@@ -243,7 +259,7 @@ fn what_runs_in_the_background_outlives_its_shell(lab: &Lab) {
     assert_eq!(one.exec(&["kill", "-0", &pid]).ending(), &ENDED_WELL);
 }
 
-fn a_terminal_knows_its_size_and_takes_what_is_typed(lab: &Lab) {
+pub(crate) fn a_terminal_knows_its_size_and_takes_what_is_typed(lab: &Lab) {
     let one = Living::new(lab, &[]);
     let mut asked = shell("stty size; read word; stty size; echo got $word; cat");
     asked.terminal = Some((30, 100));
@@ -270,7 +286,7 @@ fn a_terminal_knows_its_size_and_takes_what_is_typed(lab: &Lab) {
     assert_eq!(done.ending(), &ENDED_WELL);
 }
 
-fn a_command_that_takes_too_long_ends(lab: &Lab) {
+pub(crate) fn a_command_that_takes_too_long_ends(lab: &Lab) {
     let one = Living::new(lab, &[]);
     let mut asked = shell("trap '' TERM; while :; do sleep 1000; done");
     asked.timeout_ms = Some(200);
@@ -283,7 +299,7 @@ fn a_command_that_takes_too_long_ends(lab: &Lab) {
     assert_eq!(late.refused(), FailureCode::NoExec);
 }
 
-fn files_live_as_long_as_the_sandbox(lab: &Lab) {
+pub(crate) fn files_live_as_long_as_the_sandbox(lab: &Lab) {
     let project = lab.folder("project");
     lab.file("project/given", "from the host");
     let one = Living::new(lab, &["--workspace", project.to_str().unwrap()]);
@@ -302,7 +318,7 @@ fn files_live_as_long_as_the_sandbox(lab: &Lab) {
     assert!(!one.folder().exists());
 }
 
-fn a_port_inside_is_reached(lab: &Lab) {
+pub(crate) fn a_port_inside_is_reached(lab: &Lab) {
     use std::io::{Read as _, Write as _};
     if !lab::installed("python3") {
         println!("NOT-APPLICABLE: there is no python3 to serve with");
@@ -363,7 +379,7 @@ fn a_sandbox_of_a_pool_is_claimed_once(lab: &Lab) {
 }
 
 /// The role itself, and its answer.
-fn keeper(lab: &Lab, spec: &str) -> serde_json::Value {
+pub(crate) fn keeper(lab: &Lab, spec: &str) -> serde_json::Value {
     let mut command = lab.fumehood();
     command.arg("keeper");
     // It closes its output when it has answered, though it lives on.
@@ -376,7 +392,7 @@ fn keeper(lab: &Lab, spec: &str) -> serde_json::Value {
     serde_json::from_str(&answer).unwrap()
 }
 
-fn its_time_ends_it(lab: &Lab) {
+pub(crate) fn its_time_ends_it(lab: &Lab) {
     let one = Living::new(lab, &["--ttl", "1h"]);
     let (_, mut connection) = one.start(exec(&["sleep", "1000"]));
     assert_eq!(one.call(&Ask::Expire { at_ms: Some(1) }), Said::Done);
@@ -423,7 +439,7 @@ fn what_can_not_be_is_told_and_leaves_nothing(lab: &Lab) {
     assert_eq!(one.exec(&["true"]).ending(), &ENDED_WELL);
 }
 
-fn the_record_tells_of_every_command(lab: &Lab) {
+pub(crate) fn the_record_tells_of_every_command(lab: &Lab) {
     let one = Living::new(lab, &["--label", "for=the record"]);
     one.exec(&["echo", "one"]);
     one.exec(&["false"]);
@@ -450,7 +466,7 @@ fn the_record_tells_of_every_command(lab: &Lab) {
     assert_eq!(verified.code(), 0, "{}", verified.told());
 }
 
-fn a_flood_is_held_back_while_somebody_reads_it(lab: &Lab) {
+pub(crate) fn a_flood_is_held_back_while_somebody_reads_it(lab: &Lab) {
     const BYTES: usize = 64 << 20;
     let one = Living::new(lab, &[]);
     let flood = format!("head -c {BYTES} /dev/zero");

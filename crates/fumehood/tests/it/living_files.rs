@@ -17,14 +17,14 @@ both_callers! {
     a_fork_copies_what_changed_and_never_the_workspace
 }
 
-fn entry(said: Said) -> Entry {
+pub(crate) fn entry(said: Said) -> Entry {
     match said {
         Said::Entry { entry } => entry,
         other => panic!("{other:?}"),
     }
 }
 
-fn refused(said: Said) -> FailureCode {
+pub(crate) fn refused(said: Said) -> FailureCode {
     match said {
         Said::Failed(failure) => {
             assert!(!failure.cause.is_empty() && !failure.remediation.is_empty(), "{failure:?}");
@@ -34,7 +34,7 @@ fn refused(said: Said) -> FailureCode {
     }
 }
 
-fn write(one: &Living<'_>, path: &str, bytes: &[u8]) -> Said {
+pub(crate) fn write(one: &Living<'_>, path: &str, bytes: &[u8]) -> Said {
     let mut connection = one.ask(&Ask::Write { path: path.to_owned(), mode: None });
     for chunk in bytes.chunks(1 << 20) {
         // One that is refused is told so below.
@@ -49,7 +49,7 @@ fn write(one: &Living<'_>, path: &str, bytes: &[u8]) -> Said {
     }
 }
 
-fn read(one: &Living<'_>, path: &str) -> Result<Vec<u8>, FailureCode> {
+pub(crate) fn read(one: &Living<'_>, path: &str) -> Result<Vec<u8>, FailureCode> {
     let mut connection = one.ask(&Ask::Read { path: path.to_owned(), offset: 0, length: None });
     let mut bytes = Vec::new();
     loop {
@@ -63,7 +63,7 @@ fn read(one: &Living<'_>, path: &str) -> Result<Vec<u8>, FailureCode> {
     }
 }
 
-fn files_are_worked_on_with_the_rights_of_the_sandbox(lab: &Lab) {
+pub(crate) fn files_are_worked_on_with_the_rights_of_the_sandbox(lab: &Lab) {
     lab.folder("shown");
     let shown = lab.file("shown/of-host", "read-only");
     let flags = ["--ro", &format!("{}:/shown", shown.parent().unwrap().display())];
@@ -100,7 +100,7 @@ fn files_are_worked_on_with_the_rights_of_the_sandbox(lab: &Lab) {
     one.stop();
 }
 
-fn a_guest_that_swaps_paths_leads_nobody_out(lab: &Lab) {
+pub(crate) fn a_guest_that_swaps_paths_leads_nobody_out(lab: &Lab) {
     let canary = lab::canary();
     let secret = lab.file("host-only", &canary);
     let one = Living::new(lab, &[]);
@@ -124,7 +124,7 @@ fn a_guest_that_swaps_paths_leads_nobody_out(lab: &Lab) {
     one.stop();
 }
 
-fn changes_inside_are_told_outside(lab: &Lab) {
+pub(crate) fn changes_inside_are_told_outside(lab: &Lab) {
     let one = Living::new(lab, &[]);
     let mut watch = one.ask(&Ask::Watch { path: "/workspace".into(), recursive: true });
     assert_eq!(watch.next().unwrap(), Some(Frame::Said(Said::Done)));
@@ -148,7 +148,7 @@ fn changes_inside_are_told_outside(lab: &Lab) {
 
 /// Whether this caller can keep snapshots on this host: the processes must be made to stand still.
 fn can_freeze(one: &Living<'_>) -> bool {
-    match one.call(&Ask::Snapshot { name: "first".into() }) {
+    match one.call(&Ask::Snapshot { name: "first".into(), memory: None }) {
         Said::Snapshot { .. } => true,
         said => {
             assert_eq!(refused(said), FailureCode::Unsupported);
@@ -158,7 +158,7 @@ fn can_freeze(one: &Living<'_>) -> bool {
     }
 }
 
-fn a_snapshot_is_of_one_moment(lab: &Lab) {
+pub(crate) fn a_snapshot_is_of_one_moment(lab: &Lab) {
     let one = Living::new(lab, &[]);
     if !can_freeze(&one) {
         return;
@@ -170,7 +170,7 @@ fn a_snapshot_is_of_one_moment(lab: &Lab) {
     let mut last = 0;
     for round in 0..8 {
         let name = format!("s{round}");
-        let said = one.call(&Ask::Snapshot { name: name.clone() });
+        let said = one.call(&Ask::Snapshot { name: name.clone(), memory: None });
         assert!(matches!(said, Said::Snapshot { .. }), "{said:?}");
         let number = |file: &str| {
             let path = lab.state().join("snapshots").join(&name).join("workspace").join(file);
@@ -181,7 +181,7 @@ fn a_snapshot_is_of_one_moment(lab: &Lab) {
         assert!(a >= last);
         last = a;
     }
-    assert_eq!(refused(one.call(&Ask::Snapshot { name: "s0".into() })), FailureCode::Exists);
+    assert_eq!(refused(one.call(&Ask::Snapshot { name: "s0".into(), memory: None })), FailureCode::Exists);
     // The writer goes on.
     assert!(lab::poll(lab::DEADLINE, || one.exec(&["cat", "A"]).out().trim().parse().unwrap_or(0) > last));
     let child = Living::new(lab, &["--snapshot", "s0"]);
@@ -212,7 +212,8 @@ fn a_fork_copies_what_changed_and_never_the_workspace(lab: &Lab) {
     }
     let changed = "rm 0/0; echo parent > 1/1; mkdir new; head -c 1000000 /dev/urandom > new/big; echo home > $HOME/note";
     parent.exec(&["sh", "-c", changed]);
-    let Said::Snapshot { bytes, .. } = parent.call(&Ask::Snapshot { name: "second".into() }) else {
+    let Said::Snapshot { bytes, .. } = parent.call(&Ask::Snapshot { name: "second".into(), memory: None })
+    else {
         panic!()
     };
     assert!((1_000_000..1_100_000).contains(&bytes), "{bytes} bytes of a base of {}", FOLDERS * FILES * 100);

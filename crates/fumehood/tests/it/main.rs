@@ -12,6 +12,8 @@ mod broken;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod deputy;
 #[cfg(test)]
 mod disk;
@@ -30,9 +32,13 @@ mod living;
 #[cfg(test)]
 mod living_files;
 #[cfg(test)]
+mod living_levels;
+#[cfg(test)]
 mod machine;
 #[cfg(test)]
 mod microvm;
+#[cfg(test)]
+mod network;
 #[cfg(test)]
 mod priority;
 #[cfg(test)]
@@ -44,9 +50,21 @@ mod publish;
 #[cfg(test)]
 mod real_work;
 #[cfg(test)]
+mod record_sinks;
+#[cfg(test)]
+mod record_tamper;
+#[cfg(test)]
+mod record_truth;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod residue;
 #[cfg(test)]
+mod seeing;
+#[cfg(test)]
 mod serve;
+#[cfg(test)]
+mod starved;
 #[cfg(test)]
 mod subjects;
 #[cfg(test)]

@@ -94,7 +94,7 @@ fn disk_bytes_of_scratch_are_watched() {
 }
 
 /// With an operator's file in place, as root sees `/etc` in a mount namespace of its own.
-fn with_operator(lab: &Lab, text: &str, spoil: &str, words: &[&str]) -> Ran {
+pub(crate) fn with_operator(lab: &Lab, text: &str, spoil: &str, words: &[&str]) -> Ran {
     let (upper, work) = (lab.folder("upper"), lab.folder("work"));
     let script = format!(
         "mount -t overlay overlay -o lowerdir=/etc,upperdir={},workdir={} /etc && mkdir -p /etc/fumehood && \

@@ -4,37 +4,48 @@ use crate::lab::{self, Caller, DEADLINE, Lab, am_root, finish, poll};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A daemon on a lab's state folder.
-struct Daemon<'a> {
+pub(crate) struct Daemon<'a> {
     lab: &'a Lab,
-    child: Child,
-    port: u16,
+    pub(crate) child: Child,
+    pub(crate) port: u16,
     /// With every scope, of the team `local`.
-    key: String,
+    pub(crate) key: String,
 }
 
 // === impl Daemon ===
 
 impl<'a> Daemon<'a> {
-    fn start(lab: &'a Lab, flags: &[&str]) -> Self {
+    pub(crate) fn start(lab: &'a Lab, flags: &[&str]) -> Self {
         let key = key(lab, &["--scope", "admin"]);
         Self::again(lab, key, flags)
     }
 
-    fn again(lab: &'a Lab, key: String, flags: &[&str]) -> Self {
+    pub(crate) fn again(lab: &'a Lab, key: String, flags: &[&str]) -> Self {
+        Self::of(lab, key, Self::command(lab, flags))
+    }
+
+    /// The command that starts a daemon.
+    pub(crate) fn command(lab: &Lab, flags: &[&str]) -> Command {
         let mut command = lab.fumehood();
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
+        command
+    }
+
+    /// Starts one, and waits until it listens.
+    pub(crate) fn of(lab: &'a Lab, key: String, mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut told = BufReader::new(child.stderr.take().unwrap());
         let mut lines = String::new();
         let port = loop {
             let from = lines.len();
             assert!(told.read_line(&mut lines).unwrap() > 0, "the daemon ended: {lines}");
+            let line = lines.get(from..).unwrap_or_default().trim();
             if let Some((_, port)) =
-                lines.get(from..).unwrap_or_default().trim().split_once("http://127.0.0.1:")
+                line.split_once("http://127.0.0.1:").or_else(|| line.split_once("https://127.0.0.1:"))
             {
                 break port.parse().unwrap();
             }
@@ -44,7 +55,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Ends the daemon at once, as a crash does.
-    fn crash(mut self) -> (&'a Lab, String) {
+    pub(crate) fn crash(mut self) -> (&'a Lab, String) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let key = std::mem::take(&mut self.key);
@@ -52,7 +63,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Ends the daemon as an operator does.
-    fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         let mut kill = self.lab.command("kill");
         kill.args(["-TERM", &self.child.id().to_string()]);
         assert_eq!(finish(kill, b"").code(), 0);
@@ -60,36 +71,36 @@ impl<'a> Daemon<'a> {
         std::mem::take(&mut self.key)
     }
 
-    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.ask_as(&self.key, method, path, body)
     }
 
-    fn ask_as(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn ask_as(&self, key: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let head = if key.is_empty() { String::new() } else { format!("X-API-KEY: {key}\r\n") };
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let (status, body) = raw(self.port, method, path, &head, body.as_bytes());
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    fn create(&self, body: &Value) -> String {
+    pub(crate) fn create(&self, body: &Value) -> String {
         let (status, sandbox) = self.ask("POST", "/v1/sandboxes", body);
         assert_eq!(status, 201, "{sandbox}");
         sandbox["id"].as_str().unwrap().to_owned()
     }
 
-    fn shell(&self, id: &str, line: &str) -> Value {
+    pub(crate) fn shell(&self, id: &str, line: &str) -> Value {
         let path = format!("/v1/sandboxes/{id}/execs?output=whole");
         let (status, answer) = self.ask("POST", &path, &json!({ "shell": line }));
         assert_eq!(status, 200, "{answer}");
         answer
     }
 
-    fn state(&self, id: &str) -> String {
+    pub(crate) fn state(&self, id: &str) -> String {
         let (status, sandbox) = self.ask("GET", &format!("/v1/sandboxes/{id}"), &Value::Null);
         if status == 404 { "gone".to_owned() } else { sandbox["state"].as_str().unwrap().to_owned() }
     }
 
-    fn list(&self) -> Vec<String> {
+    pub(crate) fn list(&self) -> Vec<String> {
         let (_, listed) = self.ask("GET", "/v1/sandboxes?limit=1000", &Value::Null);
         let id = |sandbox: &Value| sandbox["id"].as_str().unwrap().to_owned();
         listed["sandboxes"].as_array().unwrap().iter().map(id).collect()
@@ -109,7 +120,7 @@ impl Drop for Daemon<'_> {
     }
 }
 
-fn key(lab: &Lab, flags: &[&str]) -> String {
+pub(crate) fn key(lab: &Lab, flags: &[&str]) -> String {
     let name = format!("k{}", std::fs::read_dir(lab.path()).unwrap().count());
     lab.file(&name, "");
     let mut command = lab.fumehood();
@@ -120,7 +131,7 @@ fn key(lab: &Lab, flags: &[&str]) -> String {
 }
 
 /// One request of HTTP/1.0: the answer ends with the connection.
-fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
+pub(crate) fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let host = if head.contains("Host:") { "" } else { "Host: localhost\r\n" };
@@ -139,7 +150,7 @@ fn raw(port: u16, method: &str, path: &str, head: &str, body: &[u8]) -> (u16, Ve
     (status, answer[end + 4..].to_vec())
 }
 
-fn caller() -> Caller {
+pub(crate) fn caller() -> Caller {
     if am_root() { Caller::Root } else { Caller::User }
 }
 
@@ -481,4 +492,35 @@ fn a_template_that_was_built_is_offered() {
     let (status, told) = daemon.ask("POST", "/v1/sandboxes", &json!({ "template": "none" }));
     assert_eq!(status, 404, "{told}");
     assert!(told["remediation"].as_str().unwrap().contains("shell"), "{told}");
+}
+
+#[test]
+fn a_body_that_nobody_wanted_leaves_its_connection_open() {
+    let lab = Lab::new(caller());
+    let daemon = Daemon::start(&lab, &[]);
+    let mut stream = TcpStream::connect(("127.0.0.1", daemon.port)).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    // In chunks, which do not say how long it is; refused before it is read, once by every door.
+    for path in ["/v1/none", "/v1/sandboxes", "/v2/sandboxes", "/process.Process/Start"] {
+        let id = if path.starts_with("/process") { "E2b-Sandbox-Id: none\r\n" } else { "" };
+        let head =
+            format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{id}Transfer-Encoding: chunked\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        stream.write_all(b"2\r\n{}\r\n").unwrap();
+        stream.write_all(b"0\r\n\r\n").unwrap();
+        let mut answer = BufReader::new(&stream);
+        let (mut line, mut length) = (String::new(), 0);
+        while !line.ends_with("\r\n\r\n") {
+            assert!(answer.read_line(&mut line).unwrap() > 0, "{path}: the connection ended: {line}");
+        }
+        for field in line.lines() {
+            if let Some((_, value)) = field.split_once("content-length: ") {
+                length = value.parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        answer.read_exact(&mut body).unwrap();
+        assert!(line.starts_with("HTTP/1.1 4") || line.starts_with("HTTP/1.1 502"), "{path}: {line}");
+    }
 }

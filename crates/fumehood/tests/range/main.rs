@@ -54,6 +54,8 @@ mod kit;
 #[expect(dead_code, reason = "shared with the other tests of the binary, which use all of it")]
 mod lab;
 #[cfg(test)]
+mod living;
+#[cfg(test)]
 mod log;
 #[cfg(test)]
 mod probes;
@@ -61,6 +63,8 @@ mod probes;
 mod processes;
 #[cfg(test)]
 mod range;
+#[cfg(test)]
+mod replay;
 #[cfg(test)]
 mod servers;
 #[cfg(test)]

@@ -9,6 +9,8 @@ pub enum Said {
     Ready,
     Started {
         channel: u32,
+        /// As seen inside.
+        pid: u32,
     },
     NotStarted {
         channel: u32,

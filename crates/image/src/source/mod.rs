@@ -6,10 +6,12 @@ mod archive;
 mod credentials;
 mod files;
 mod layout;
+mod post;
 mod registry;
 
 pub use archive::archive;
 pub use layout::folder;
+pub use post::Poster;
 pub use registry::Registry;
 
 use crate::fault::Fault;

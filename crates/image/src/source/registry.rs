@@ -293,7 +293,7 @@ fn value(text: &str) -> Option<(String, &str)> {
     }
 }
 
-fn agent(local: bool) -> Result<Agent, Fault> {
+pub(super) fn agent(local: bool) -> Result<Agent, Fault> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -325,7 +325,7 @@ fn tls() -> Result<TlsConfig, Fault> {
         .build())
 }
 
-fn parse(url: &str) -> Result<Uri, Fault> {
+pub(super) fn parse(url: &str) -> Result<Uri, Fault> {
     let bad = || Fault::new(Code::BadAnswer, format!("`{}` is no address that can be asked", shown(url)));
     let uri: Uri = url.parse().map_err(|_| bad())?;
     let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));

@@ -4,6 +4,7 @@
 //! translated, 6to4 and ISATAP forms of IPv4. Documentation ranges are not on the list: nothing
 //! lives there, and so nothing is protected by refusing them.
 
+use super::range::Range;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -111,12 +112,44 @@ const RANGES_V6: [(Ipv6Addr, u32, Internal); 16] = [
     (Ipv6Addr::new(0x200, 0, 0, 0, 0, 0, 0, 0), 7, Internal::Reserved),
 ];
 
+/// Ranges of IPv6 whose addresses stand for ones of IPv4. The last is any network's: see [`wrapped_v4`].
+const WRAPPING: [(Ipv6Addr, u32); 4] = [
+    (Ipv6Addr::UNSPECIFIED, 80),
+    (Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96),
+    (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+];
+
 /// Why `address` is not public; `None` where it is.
 pub fn internal(address: IpAddr) -> Option<Internal> {
     match address {
         IpAddr::V4(address) => internal_v4(address),
         IpAddr::V6(address) => internal_v6(address),
     }
+}
+
+/// Every reason why an address of a range is not public.
+pub(super) fn kinds_within(range: &Range) -> Vec<Internal> {
+    let whole = |network: IpAddr, length: u32| {
+        let prefix = u8::try_from(length).unwrap_or(u8::MAX);
+        range.contains(network) || Range::of(network, prefix).contains(range.network())
+    };
+    let v4 = RANGES_V4.iter().map(|(network, length, why)| (IpAddr::V4(*network), *length, *why));
+    let v6 = RANGES_V6.iter().map(|(network, length, why)| (IpAddr::V6(*network), *length, *why));
+    let one = METADATA_V4.iter().map(|address| (IpAddr::V4(*address), 32, Internal::Metadata));
+    let one = one.chain(METADATA_V6.iter().map(|address| (IpAddr::V6(*address), 128, Internal::Metadata)));
+    let mut found: Vec<Internal> = v4
+        .chain(v6)
+        .chain(one)
+        .filter(|(network, length, _)| whole(*network, *length))
+        .map(|(_, _, why)| why)
+        .collect();
+    // Where addresses of the other version are wrapped, any of them may be.
+    if WRAPPING.iter().any(|(network, length)| whole(IpAddr::V6(*network), *length)) {
+        found.push(Internal::Private);
+    }
+    found.extend(internal(range.network()));
+    found
 }
 
 /// The same address without its IPv4-mapped clothes.

@@ -115,6 +115,8 @@ pub enum Denial {
         secret: String,
         why: String,
     },
+    /// A run that is run again asks for what it did not ask for then, or in another way.
+    NotOnTape,
     /// UDP, QUIC, ICMP: nothing but TCP leaves.
     Protocol(&'static str),
     Ceiling {
@@ -196,6 +198,7 @@ impl Denial {
             Self::Malformed(_) => "malformed",
             Self::Upgrade(_) => "upgrade",
             Self::NotOpened => "not_opened",
+            Self::NotOnTape => "not_on_tape",
             Self::Placeholder { .. } => "placeholder",
             Self::Secret { .. } => "secret",
             Self::Protocol(_) => "protocol",
@@ -231,6 +234,7 @@ impl Denial {
                 format!("switch ECH off in the client, or `--allow '{place}'` would allow any protocol there")
             }
             Self::OtherName(_) => "name the host that is dialled".to_owned(),
+            Self::NotOnTape => "run it itself, with `--tape`, to have an answer for it".to_owned(),
             Self::Malformed(_) => "send a request that every reader takes in one way".to_owned(),
             Self::Upgrade(_) => {
                 let place = format!("{}:{}", identity.host, identity.port());
@@ -264,6 +268,7 @@ impl fmt::Display for Denial {
             Self::OtherName(name) => write!(f, "it names another host, `{}`", crate::text::shown(name)),
             Self::Malformed(why) => f.write_str(why),
             Self::Upgrade(to) => write!(f, "no rule allows the upgrade to `{}`", crate::text::shown(to)),
+            Self::NotOnTape => f.write_str("nothing was kept of an answer to it, and a replay sends nothing"),
             Self::NotOpened => f.write_str("the client does not accept the certificate of this wall"),
             Self::Placeholder { secret, place } => {
                 write!(f, "the placeholder of `{secret}` stands in {place}, where it is not used")

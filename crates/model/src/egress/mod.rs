@@ -16,6 +16,7 @@
 
 pub mod address;
 mod binding;
+mod change;
 mod clause;
 mod decide;
 pub mod host;
@@ -23,6 +24,7 @@ mod identity;
 mod index;
 mod method;
 pub mod path;
+mod public;
 mod range;
 mod rule;
 mod spelling;
@@ -35,6 +37,7 @@ mod tests;
 
 pub(crate) use binding::is_secret_name;
 pub use binding::{Binding, Inject};
+pub use change::Rules;
 pub use clause::{Authority, Ceiling, Counted, Egress, Opened, Publish, Reach, Resolution, Upstream};
 pub use decide::{Ask, Denial, Opening, Permit, Request};
 pub use host::{Host, Name, NameFlaw, Pattern};

@@ -44,6 +44,16 @@ impl Range {
         Ok(range)
     }
 
+    /// One that is known to be well formed: bits past the prefix do not matter to it.
+    pub(super) const fn of(network: IpAddr, prefix: u8) -> Self {
+        Self { network, prefix }
+    }
+
+    /// Its first address.
+    pub(super) const fn network(&self) -> IpAddr {
+        self.network
+    }
+
     /// Whether the address is one of these.
     pub fn contains(&self, address: IpAddr) -> bool {
         let shift = |bits: u32| bits.saturating_sub(u32::from(self.prefix));

@@ -18,6 +18,8 @@ use std::net::IpAddr;
 pub struct Table {
     egress: Egress,
     index: Index,
+    /// Whether all TLS is opened, for what is inside to be kept.
+    opens_all: bool,
 }
 
 /// Which line of the clause allowed something.
@@ -36,7 +38,20 @@ pub enum RuleId {
 impl Table {
     /// Makes the index.
     pub fn new(egress: Egress) -> Self {
-        Self { index: Index::new(&egress.rules), egress }
+        Self { index: Index::new(&egress.rules), egress, opens_all: false }
+    }
+
+    /// The same rules; TLS is opened wherever it may be spoken.
+    #[must_use]
+    pub fn opening_all(mut self, opens_all: bool) -> Self {
+        self.opens_all = opens_all;
+        self
+    }
+
+    /// Other rules, read in the same way.
+    #[must_use]
+    pub fn with(&self, egress: Egress) -> Self {
+        Self::new(egress).opening_all(self.opens_all)
     }
 
     /// The clause that it was made of.
@@ -67,6 +82,7 @@ impl Table {
         if self.beyond_rules(host, port).is_some() {
             (opening.tls, opening.http, opening.tcp) = (true, true, true);
         }
+        opening.open_tls |= self.opens_all && opening.tls;
         opening
     }
 

@@ -120,6 +120,7 @@ fn secret(text: &str) -> Result<Secret, String> {
         Some(("cmd", command)) if !command.trim().is_empty() && !command.contains('\0') => {
             SecretSource::Command(command.to_owned())
         }
+        Some(("given", "")) => SecretSource::Given,
         // What stands there may be the value itself, by mistake: it is not repeated.
         Some(_) => return Err(format!("what follows `{name}=` names no source")),
     };

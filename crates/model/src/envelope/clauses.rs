@@ -115,6 +115,8 @@ pub enum SecretSource {
     File(PathBuf),
     /// What a command of the host prints. Run by `/bin/sh`, as the caller.
     Command(String),
+    /// Handed over beside the envelope, by who asks for the sandbox.
+    Given,
 }
 
 /// Who it is inside, and which system calls it may make.
@@ -191,6 +193,7 @@ impl SecretSource {
             Self::Variable(_) => "env",
             Self::File(_) => "file",
             Self::Command(_) => "cmd",
+            Self::Given => "given",
         }
     }
 }

@@ -56,6 +56,7 @@ impl Gate {
         process::set_nonblocking(&ours, true)?;
         let mut kept: Vec<_> = self.sockets().map(|socket| socket.as_raw_fd()).collect();
         kept.push(theirs.as_raw_fd());
+        kept.extend(self.config.tape.file().map(|file| file.as_raw_fd()));
         let role = Role { name: c"fumehood-gate", readable: &READABLE, kept };
         let Self { gateway, config } = self;
         let work = || fumehood_egress::run(config, sockets(gateway), theirs).map_err(io::Error::other);

@@ -22,7 +22,7 @@ pub(crate) mod secrets;
 
 pub(crate) use confined::no_more_forks;
 pub(crate) use gate::Gate;
-pub(crate) use prepare::{Prepared, prepare};
+pub(crate) use prepare::{Beside, Prepared, prepare};
 pub(crate) use publish::Publisher;
 pub(crate) use renew::Renewals;
 
@@ -30,6 +30,8 @@ use crate::causes::chain;
 use crate::run::unix_millis;
 use fumehood_audit::TaskLog;
 use fumehood_egress::record::{Intake, Renewed, Taken};
+use fumehood_keep::literals::Literals;
+use fumehood_model::egress::Rules;
 use fumehood_model::event::{EgressDenied, Event};
 use fumehood_sys::poll::{self, Interest};
 use fumehood_sys::process;
@@ -62,6 +64,9 @@ pub(crate) struct Wall<'a> {
     renewals: Renewals,
     /// Why there is no network any more, if that is nobody's wish.
     fault: Option<String>,
+    /// Changes of rules so far, and how many of them hold.
+    changes: u64,
+    applied: u64,
 }
 
 /// What there was to see at a wall, for the report.
@@ -100,7 +105,7 @@ impl std::fmt::Debug for Wall<'_> {
 impl<'a> Wall<'a> {
     pub(crate) fn new(gate: Option<Gate>, renewals: Renewals, tell: Tell<'a>) -> Self {
         let stage = gate.map_or(Stage::Absent, |gate| Stage::Idle(Box::new(gate)));
-        Self { stage, tell, denied: BTreeMap::new(), renewals, fault: None }
+        Self { stage, tell, denied: BTreeMap::new(), renewals, fault: None, changes: 0, applied: 0 }
     }
 
     /// Whether the gate is still to be made.
@@ -125,7 +130,8 @@ impl<'a> Wall<'a> {
     /// One whose gate is at work already.
     pub(crate) fn at_work(intake: Intake, pidfd: OwnedFd, tell: Tell<'a>) -> Self {
         let stage = Stage::Open(Open { intake, pidfd });
-        Self { stage, tell, denied: BTreeMap::new(), renewals: Renewals::default(), fault: None }
+        let renewals = Renewals::default();
+        Self { stage, tell, denied: BTreeMap::new(), renewals, fault: None, changes: 0, applied: 0 }
     }
 
     /// What has to be waited for.
@@ -155,6 +161,32 @@ impl<'a> Wall<'a> {
                 Stage::Idle(gate) => gate.renew(secret),
                 Stage::Open(open) => open.renew(&secret),
             }
+        }
+    }
+
+    /// Gives the gate more secrets, and other rules. They hold once [`Wall::holds`] the change that this returns.
+    ///
+    /// # Errors
+    /// There is no gate, or it is gone.
+    pub(crate) fn change(&mut self, rules: &Rules, literals: &Literals) -> Result<u64, String> {
+        let Stage::Open(open) = &self.stage else {
+            return Err(self.fault.clone().unwrap_or_else(|| "there is no network any more".to_owned()));
+        };
+        let change = self.changes.saturating_add(1);
+        let given = literals.iter().try_for_each(|(name, value)| {
+            let value = Zeroizing::new(value.to_owned());
+            open.intake.give(Renewed { name: name.to_owned(), value, expires_unix_millis: None })
+        });
+        given.and_then(|()| open.intake.change(change, rules)).map_err(|error| error.to_string())?;
+        self.changes = change;
+        Ok(change)
+    }
+
+    /// Whether a change holds; `None` where it never will.
+    pub(crate) fn holds(&self, change: u64) -> Option<bool> {
+        match self.stage {
+            Stage::Open(_) => Some(self.applied >= change),
+            Stage::Absent | Stage::Idle(_) | Stage::Shut => None,
         }
     }
 
@@ -240,6 +272,10 @@ impl<'a> Wall<'a> {
         for _ in 0..most {
             let why = match open.intake.take() {
                 Ok(Taken::Nothing) => return Stage::Open(open),
+                Ok(Taken::Applied(change)) => {
+                    self.applied = self.applied.max(change);
+                    continue;
+                }
                 Ok(Taken::Events { id, synced, events }) => match record(log, &events, synced) {
                     Ok(()) => {
                         events.iter().for_each(|event| self.see(event));

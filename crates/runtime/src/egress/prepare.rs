@@ -3,12 +3,16 @@
 
 use super::renew::Renewals;
 use super::secrets::{self, NoSecret};
+use crate::causes::chain;
 use crate::run::{RunRequest, unix_millis};
+use crate::tape::Taping;
 use fumehood_backend::MadeFile;
 use fumehood_egress::Config;
 use fumehood_egress::tls::{Ca, Servers, trust};
+use fumehood_keep::literals::Literals;
 use fumehood_model::egress::Rule;
 use fumehood_model::ending::Ending;
+use fumehood_model::envelope::SecretSource;
 use fumehood_model::id::TaskId;
 use fumehood_sys::dirfd::DirHandle;
 use std::ffi::OsString;
@@ -44,17 +48,48 @@ impl Prepared {
     }
 }
 
+/// What a run's network is beside its clause.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Beside<'a> {
+    /// The tape that it is kept on, or played from.
+    pub(crate) taping: Option<&'a Taping>,
+    /// Values that were handed over. A sandbox that lives on has them, be there none: its rules may change, so that
+    /// TLS can be opened in any case.
+    pub(crate) living: Option<&'a Literals>,
+}
+
 /// Prepares the network of a run, if it has one, and adds to the command's variables what belongs to it.
-pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Prepared>, Ending> {
+pub(crate) fn prepare(
+    request: &mut RunRequest,
+    id: &TaskId,
+    Beside { taping, living }: Beside<'_>,
+) -> Result<Option<Prepared>, Ending> {
     let Some(egress) = request.envelope.network().egress.clone() else { return Ok(None) };
-    let vault = secrets::read_all(request.envelope.secrets(), &egress.rules).map_err(unread)?;
-    for (name, placeholder) in vault.placeholders() {
+    let tape = taping.map(Taping::mode).transpose().map_err(|error| Ending::NotStarted {
+        step: "open the tape".to_owned(),
+        why: chain(&error),
+        remedy: "look at the state folder; `fumehood audit verify` says what was changed".to_owned(),
+    })?;
+    let tape = tape.unwrap_or_default();
+    let secrets = request.envelope.secrets();
+    // What is played is answered as it was kept: values are neither asked for nor sent.
+    let vault = if tape.plays() {
+        secrets::imagine_all(secrets, &egress.rules)
+    } else {
+        secrets::read_all(secrets, &egress.rules, living)
+    };
+    let vault = vault.map_err(unread)?;
+    let is_given =
+        |name: &str| secrets.iter().any(|secret| secret.name == name && secret.source == SecretSource::Given);
+    // What was given is put in unasked: no program inside has to know of it.
+    let placeholders: Vec<_> = vault.placeholders().filter(|(name, _)| !is_given(name.as_str())).collect();
+    for (name, placeholder) in placeholders {
         let name = OsString::from(name.as_str());
         request.exec.env.retain(|(known, _)| *known != name);
         request.exec.env.push((name, placeholder.as_str().into()));
     }
     let mut files = Vec::new();
-    let ca = if egress.rules.iter().any(Rule::needs_inside) {
+    let ca = if tape.sees_all() || living.is_some() || egress.rules.iter().any(Rule::needs_inside) {
         let ca = Ca::make(id.as_str(), SystemTime::now()).map_err(|error| Ending::NotStarted {
             step: "make the sandbox's certificate authority".to_owned(),
             why: error.to_string(),
@@ -65,13 +100,16 @@ pub(crate) fn prepare(request: &mut RunRequest, id: &TaskId) -> Result<Option<Pr
     } else {
         None
     };
-    let servers = Servers::read(&egress.authorities).map_err(|fault| Ending::NotStarted {
+    let authorities = if tape.plays() { &[][..] } else { &egress.authorities };
+    let servers = Servers::read(authorities).map_err(|fault| Ending::NotStarted {
         step: "read the authorities of `--upstream-ca`".to_owned(),
         why: fault.to_string(),
         remedy: fault.remedy().to_owned(),
     })?;
-    let renewals = Renewals::of(request.envelope.secrets(), &vault);
-    Ok(Some(Prepared { files, config: Config::new(egress, ca, vault, servers), renewals }))
+    let renewals =
+        if tape.plays() { Renewals::default() } else { Renewals::of(request.envelope.secrets(), &vault) };
+    let config = Config { tape, ..Config::new(egress, ca, vault, servers) };
+    Ok(Some(Prepared { files, config, renewals }))
 }
 
 /// The files that make programs believe `ca` in addition to what they believe, and their variables.

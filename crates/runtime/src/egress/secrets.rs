@@ -2,6 +2,7 @@
 //! a run that does not start; and again for one that has ended.
 
 use crate::run::unix_millis;
+use fumehood_keep::literals::Literals;
 use fumehood_model::egress::{Inject, Rule};
 use fumehood_model::envelope::{Secret as Declared, SecretSource};
 use fumehood_sys::host;
@@ -25,11 +26,15 @@ pub(crate) struct NoSecret {
     pub(crate) remedy: String,
 }
 
-/// Reads every secret, and gives each its placeholder.
-pub(crate) fn read_all(declared: &[Declared], rules: &[Rule]) -> Result<Vault, NoSecret> {
+/// Reads every secret, and gives each its placeholder. Some may have been handed over.
+pub(crate) fn read_all(
+    declared: &[Declared],
+    rules: &[Rule],
+    given: Option<&Literals>,
+) -> Result<Vault, NoSecret> {
     let mut vault = Vault::default();
     for one in declared {
-        let secret = read(one)?;
+        let secret = read(one, given)?;
         let shape = shape(&one.name, rules);
         vault.add(secret, shape, &mut fill).map_err(|error| NoSecret {
             name: one.name.clone(),
@@ -40,8 +45,33 @@ pub(crate) fn read_all(declared: &[Declared], rules: &[Rule]) -> Result<Vault, N
     Ok(vault)
 }
 
+/// The same names and placeholders with values of chance, which open nothing anywhere.
+pub(crate) fn imagine_all(declared: &[Declared], rules: &[Rule]) -> Result<Vault, NoSecret> {
+    let mut vault = Vault::default();
+    for one in declared {
+        let shape = shape(&one.name, rules);
+        let mut bytes = [0; 24];
+        fill(&mut bytes);
+        let word: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let value = match shape {
+            Shape::AwsKeys => {
+                format!("{{\"AccessKeyId\":\"AKIAIOSFODNN7EXAMPLE\",\"SecretAccessKey\":\"{word}\"}}")
+            }
+            Shape::Pair => format!("user:{word}"),
+            Shape::Opaque => word,
+        };
+        let secret = made(one, Zeroizing::new(value.into_bytes()))?;
+        vault.add(secret, shape, &mut fill).map_err(|error| NoSecret {
+            name: one.name.clone(),
+            why: error.to_string(),
+            remedy: error.remedy().to_owned(),
+        })?;
+    }
+    Ok(vault)
+}
+
 /// Reads one secret's value.
-pub(crate) fn read(declared: &Declared) -> Result<Secret, NoSecret> {
+pub(crate) fn read(declared: &Declared, literals: Option<&Literals>) -> Result<Secret, NoSecret> {
     let fail =
         |why: String, remedy: &str| NoSecret { name: declared.name.clone(), why, remedy: remedy.to_owned() };
     let given = match &declared.source {
@@ -60,6 +90,15 @@ pub(crate) fn read(declared: &Declared) -> Result<Secret, NoSecret> {
                 fail(format!("`{}`: {error}", path.display()), "name a file that you can read")
             })?
         }
+        SecretSource::Given => match literals.and_then(|literals| literals.get(&declared.name)) {
+            Some(value) => Zeroizing::new(value.as_bytes().to_vec()),
+            None => {
+                return Err(fail(
+                    "no value was handed over with it".to_owned(),
+                    "name another source: `env:VARIABLE`, `file:PATH` or `cmd:COMMAND`",
+                ));
+            }
+        },
         SecretSource::Command(line) => printed(line).map_err(|why| {
             fail(why, "run the command by hand; it has 30 s, no input, and prints the value alone")
         })?,
@@ -80,7 +119,7 @@ pub(crate) fn made(declared: &Declared, given: Zeroizing<Vec<u8>>) -> Result<Sec
 /// The source in the vault's words, which say what is made of the bytes.
 fn source(source: &SecretSource) -> Source {
     match source {
-        SecretSource::Variable(_) => Source::Variable,
+        SecretSource::Variable(_) | SecretSource::Given => Source::Variable,
         SecretSource::File(_) => Source::File,
         SecretSource::Command(_) => Source::Command,
     }

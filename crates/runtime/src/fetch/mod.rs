@@ -74,7 +74,7 @@ pub fn fetch(state: &State, request: FetchRequest) -> Result<Fetched, NotFetched
         open(state, &task, &started)?.close(unix_millis()).map_err(|error| unwritten(&error))?;
         return Ok(Fetched { task, outcome: Outcome::Page(page), body, from_cache: true });
     }
-    let vault = secrets::read_all(&secrets, &egress.rules).map_err(unread)?;
+    let vault = secrets::read_all(&secrets, &egress.rules, None).map_err(unread)?;
     let servers = Servers::read(&egress.authorities).map_err(|fault| NotFetched {
         step: "read the certificate authorities".to_owned(),
         why: fault.to_string(),
@@ -122,12 +122,7 @@ fn open(state: &State, task: &TaskId, started: &Event) -> Result<TaskLog, NotFet
 }
 
 fn unwritten(error: &fumehood_audit::RecordError) -> NotFetched {
-    NotFetched {
-        step: "write the record".to_owned(),
-        why: chain(error),
-        remedy: "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`"
-            .to_owned(),
-    }
+    NotFetched { step: "write the record".to_owned(), why: chain(error), remedy: error.remedy().to_owned() }
 }
 
 fn unread(NoSecret { name, why, remedy }: NoSecret) -> NotFetched {

@@ -43,6 +43,8 @@ pub(crate) enum Role {
     Dial(u32),
     /// It waits until everything is gone.
     Stop,
+    /// It waits until this change of rules holds.
+    Rules(u64),
     /// It has its answer.
     Answered,
 }

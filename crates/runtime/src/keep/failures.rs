@@ -80,14 +80,25 @@ pub(crate) fn not_frozen(message: &str, error: FreezeError) -> Failure {
     Failure { code, message: message.to_owned(), cause: error.why, remediation: error.remedy }
 }
 
+/// `whole`: what the sandbox's level keeps.
+pub(crate) fn other_snapshot(whole: bool) -> Failure {
+    let (cause, remedy) = if whole {
+        ("a machine is kept whole: its files are in its memory", "leave out that it is to be without memory")
+    } else {
+        (
+            "at this level a snapshot has files, and no memory",
+            "leave `--memory` out, or use the level `microvm`",
+        )
+    };
+    new(FailureCode::Unsupported, ("take the snapshot", cause.to_owned()), remedy)
+}
+
 pub(crate) fn bad(message: &str, cause: impl Into<String>, remedy: &str) -> Failure {
     new(FailureCode::BadRequest, (message, cause.into()), remedy)
 }
 
-pub(crate) fn unrecorded() -> Failure {
-    new(
-        FailureCode::NoSpace,
-        ("write the record", "nothing happens that is not recorded first".to_owned()),
-        "free space on the disk of the state folder; this sandbox is ending",
-    )
+pub(crate) fn unrecorded((why, remedy): (String, &'static str)) -> Failure {
+    let is_full = remedy == fumehood_model::remedy::NO_SPACE;
+    let code = if is_full { FailureCode::NoSpace } else { FailureCode::Internal };
+    new(code, ("write the record", why), remedy)
 }

@@ -1,10 +1,13 @@
 //! What is asked about files, and who does it: a thread for each caller, as disks and callers are waited for.
 
 use super::failures;
+use super::files::inside::{self, Inside};
 use super::files::{Caller, GuestFiles, busy};
 use super::keeper::{Keeper, Verdict};
 use super::snapshot::{Origin, Taking};
 use crate::run::unix_millis;
+use fumehood_backend::GuestStdio;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, FailureCode, Phase, Said};
 use fumehood_model::event::Event;
 use std::sync::Arc;
@@ -23,7 +26,7 @@ impl Keeper<'_> {
             Phase::Halted => return Err(failures::halted()),
             Phase::Ending => return Err(failures::ending()),
         }
-        let files = self.life.files.clone().ok_or_else(rootless)?;
+        let Some(files) = self.life.files.clone() else { return self.work_inside(number, ask) };
         // One is ours; each thread has another.
         if Arc::strong_count(&files) > MOST_AT_ONCE + 2 {
             return Err(busy());
@@ -31,7 +34,7 @@ impl Keeper<'_> {
         if let Some(event) = told(&ask)
             && !self.record(&event)
         {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
         let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
@@ -41,28 +44,88 @@ impl Keeper<'_> {
         Ok(())
     }
 
+    /// Has the guest written down whole. It is frozen when this returns.
+    fn write_down(&mut self, taking: &mut Taking) -> Verdict<u64> {
+        let folder = taking.machine(&self.life.snapshots)?;
+        let live = self.instance.live().ok_or_else(failures::ending)?;
+        let written = live.write_down(&folder).ok_or_else(|| failures::other_snapshot(false))?;
+        self.life.frozen.get_or_insert_with(Instant::now);
+        let bytes = written.map_err(|error| failures::not_frozen("write the machine down", error))?;
+        taking.wrote(bytes);
+        Ok(bytes)
+    }
+
+    /// The same, where the guest has to do it itself: one that stands still does nothing.
+    fn work_inside(&mut self, number: u64, ask: Ask) -> Verdict<()> {
+        if self.phase() == Phase::Paused {
+            return Err(failures::paused());
+        }
+        if Arc::strong_count(&self.life.hands) > MOST_AT_ONCE {
+            return Err(busy());
+        }
+        let words = inside::words(&ask)?;
+        let pipe = |nonblocking| fumehood_sys::process::pipe(nonblocking);
+        let pipes = pipe(false).and_then(|input| Ok((input, pipe(false)?, pipe(false)?)));
+        let ((stdin, feed), (answer, stdout), (_, stderr)) = pipes.map_err(|_exhausted| busy())?;
+        let stdio = GuestStdio::Pipes { stdin, stdout, stderr };
+        if let Some(event) = told(&ask)
+            && !self.record(&event)
+        {
+            return Err(self.unrecorded());
+        }
+        let live = self.instance.live().ok_or_else(failures::ending)?;
+        live.hand(&words, stdio).ok_or_else(rootless)?.map_err(|error| failures::of_exec(&error))?;
+        let Some(connection) = self.connections.remove(&number) else { return Ok(()) };
+        let Ok(caller) = Caller::new(connection.stream, connection.inward) else { return Ok(()) };
+        let held = Arc::clone(&self.life.hands);
+        let thread = std::thread::Builder::new().name("files".to_owned()).stack_size(STACK_BYTES);
+        let _ = thread.spawn(move || {
+            Inside::new(ask, caller, feed, answer).work();
+            drop(held);
+        });
+        Ok(())
+    }
+
     /// Takes the files while everything stands still. The disk is waited for afterwards, and by another thread. One
     /// that is paused or halted stays so.
-    pub(crate) fn snapshot(&mut self, number: u64, name: &str) -> Verdict<()> {
+    pub(crate) fn snapshot(&mut self, number: u64, name: &str, memory: Option<bool>) -> Verdict<()> {
         if self.phase() == Phase::Ending {
             return Err(failures::ending());
         }
+        let whole = self.life.machine;
+        if memory.is_some_and(|memory| memory != whole) {
+            return Err(failures::other_snapshot(whole));
+        }
         let kernel = self.instance.live().ok_or_else(failures::ending)?.owner();
-        let mut taking = Taking::begin(&self.life.snapshots, name)?;
-        if !self.record(&Event::Snapshot { name: name.to_owned() }) {
-            return Err(failures::unrecorded());
+        let mut taking = Taking::begin(&self.life.snapshots, name, self.id)?;
+        let event = Event::Snapshot { name: name.to_owned() };
+        if !self.record(&event) {
+            return Err(self.unrecorded());
         }
         let stood = self.life.frozen.is_some();
-        let begun = Instant::now();
-        if !stood {
-            self.freeze("stand still for a snapshot")?;
+        if !stood && !whole {
+            let settled = self.settle("write out what its kernel holds of files");
+            self.undone(&event, settled)?;
         }
-        let taken = taking.take(&self.life.parts, kernel);
+        let begun = Instant::now();
+        let taken = if whole {
+            self.write_down(&mut taking)
+        } else {
+            if !stood {
+                let frozen = self.freeze("stand still for a snapshot");
+                self.undone(&event, frozen)?;
+            }
+            fault::point(Point::SnapshotFrozen);
+            taking.take(&self.life.parts, kernel)
+        };
+        fault::point(Point::SnapshotCopied);
         if !stood {
-            self.thaw("go on after the snapshot")?;
+            let thawed = self.thaw("go on after the snapshot");
+            self.undone(&event, thawed)?;
         }
         let frozen = begun.elapsed();
-        taken?;
+        self.undone(&event, taken)?;
+        self.reach();
         let head = self.log.head();
         let origin = Origin {
             sandbox: self.id.to_owned(),
@@ -84,7 +147,9 @@ impl Keeper<'_> {
 fn settle(taking: Taking, frozen: Duration, caller: Caller) {
     let name = taking.name().to_owned();
     let frozen_us = u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX);
-    caller.tell(&match taking.finish() {
+    let finished = taking.finish();
+    fault::point(Point::SnapshotPublished);
+    caller.tell(&match finished {
         Ok(bytes) => Said::Snapshot { name, bytes, frozen_us },
         Err(failure) => Said::Failed(failure),
     });
@@ -122,6 +187,7 @@ fn told(ask: &Ask) -> Option<Event> {
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)
+        | Ask::Network(_)
         | Ask::Expire { .. }
         | Ask::Stop { .. } => None,
     }

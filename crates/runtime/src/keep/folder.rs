@@ -41,5 +41,8 @@ pub(crate) fn describe(folder: &Path, sandbox: &Sandbox) -> io::Result<()> {
 /// Takes the socket away, and marks the folder as one to be kept.
 pub(crate) fn keep(folder: &Path) -> io::Result<()> {
     File::create(folder.join(KEPT))?;
-    fs::remove_file(folder.join(SOCKET))
+    match fs::remove_file(folder.join(SOCKET)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }

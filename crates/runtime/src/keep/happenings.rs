@@ -7,6 +7,7 @@ use super::keeper::{AT_ONCE, Keeper, MOST_RELAYS, PATIENCE, SIGKILL, killed, lim
 use super::relay::Relay;
 use crate::run::unix_millis;
 use fumehood_backend::{Event, ExecError, Live, WaitStatus};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::Said;
 use fumehood_model::ending::{Ending, HitKind, signal_name};
 use fumehood_model::event;
@@ -99,6 +100,7 @@ impl Keeper<'_> {
             (_, WaitStatus::Exited(code)) => Ending::Exited { code },
             (_, WaitStatus::Signalled(signal)) => Ending::Signalled { signal, name: signal_name(signal) },
         };
+        fault::point(Point::ExecEnded);
         self.close_command(exec, ending, used);
     }
 
@@ -181,8 +183,13 @@ impl Keeper<'_> {
                 self.publisher.advance(self.instance);
             }
         }
+        self.reach_if_due(now);
         let late = |one: &Connection| matches!(one.role, Role::New) && now >= one.born + PATIENCE;
         self.connections.retain(|_, one| !late(one));
+        if self.life.frozen.is_some() {
+            return;
+        }
+        self.look_idle();
         if self.life.frozen.is_some() {
             return;
         }

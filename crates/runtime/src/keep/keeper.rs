@@ -17,7 +17,7 @@ use super::relay::Relay;
 use crate::egress::{Publisher, Wall};
 use crate::meter::Meter;
 use crate::run::unix_millis;
-use fumehood_audit::TaskLog;
+use fumehood_audit::{RecordError, TaskLog};
 use fumehood_backend::{Instance, Live};
 use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Said, Spec, Status};
 use fumehood_model::ending::{Ending, signal_name};
@@ -42,6 +42,13 @@ pub(super) const AT_ONCE: u32 = 64;
 const KEPT_ENDED_BYTES: usize = 8 << 20;
 /// Commands that have ended while something in the background still writes to their streams.
 const MOST_OPEN: usize = 256;
+
+/// How often the index is told how far a record has come that goes on, and is signed.
+const REACH_EVERY: Duration = Duration::from_secs(60);
+/// A port that is asked for again within this time is counted, not written down.
+const PORTS_WITHIN: Duration = Duration::from_secs(1);
+/// Endings of commands that wait for room in the record; there are never more commands.
+const MOST_UNWRITTEN: usize = 256;
 
 /// What a caller may send to a port before it is connected.
 const MOST_EARLY_BYTES: usize = 64 << 10;
@@ -70,6 +77,14 @@ pub(crate) struct Keeper<'a> {
     /// The number that the next command will have.
     pub(crate) next_exec: u32,
     pub(super) seen_cpu_ms: u64,
+    /// When the index was last told how far the record had come, and how far that was.
+    pub(super) reached: (Instant, u64),
+    /// Ports that callers asked for a moment ago: when that was written down, and how often they did so since.
+    pub(super) asked_ports: BTreeMap<u16, (Instant, u64)>,
+    /// What has happened and could not be written down yet, the oldest first.
+    unwritten: Vec<event::Event>,
+    /// Why the record could not be written when it was last tried, and what helps.
+    refused: Option<(String, &'static str)>,
     /// It is over, and why.
     pub(crate) over: Option<Over>,
 }
@@ -97,10 +112,18 @@ pub(crate) struct Life {
     pub(crate) folder: std::path::PathBuf,
     /// Its files, as they are seen inside; none where it has no root of its own.
     pub(crate) files: Option<std::sync::Arc<super::files::GuestFiles>>,
+    /// One is ours; each piece of work that a guest does on files holds another.
+    pub(crate) hands: std::sync::Arc<()>,
+    /// It is kept whole, with its memory, and not by its files.
+    pub(crate) machine: bool,
     /// What of it is on disk, and what its layer lies over.
     pub(crate) parts: Vec<super::snapshot::Part>,
     pub(crate) layer: Option<crate::files::layer::LayerMeta>,
     pub(crate) snapshots: std::path::PathBuf,
+    pub(crate) records: std::path::PathBuf,
+    pub(crate) idle: super::idle::Idle,
+    /// What its network was made as.
+    pub(crate) net: super::network::Made,
 }
 
 /// Why a sandbox is over.
@@ -162,6 +185,10 @@ impl<'a> Keeper<'a> {
             next: 1,
             next_exec: 1,
             seen_cpu_ms: 0,
+            reached: (Instant::now(), 0),
+            asked_ports: BTreeMap::new(),
+            unwritten: Vec::new(),
+            refused: None,
             over: None,
         }
     }
@@ -189,8 +216,14 @@ impl<'a> Keeper<'a> {
                     self.finish(why, false, killed(SIGKILL));
                 }
             }
-            Token::Wall => self.wall.advance(self.log),
-            Token::Doors => self.publisher.advance(self.instance),
+            Token::Wall => {
+                self.wall.advance(self.log);
+                self.tell_of_rules();
+            }
+            Token::Doors => {
+                self.wake();
+                self.publisher.advance(self.instance);
+            }
             Token::Callers => self.accept(),
             Token::Caller(number, Interest::Read) => self.hear(number),
             Token::Caller(number, Interest::Write) => self.serve(number),
@@ -278,7 +311,7 @@ impl<'a> Keeper<'a> {
             Role::New => return true,
             // What it sends before it is connected waits with it.
             Role::Dial(_) => return connection.inward.len() < MOST_EARLY_BYTES,
-            Role::Stop | Role::Answered => return false,
+            Role::Stop | Role::Rules(_) | Role::Answered => return false,
         };
         self.commands.get(&exec).is_none_or(|command| command.input.has_room())
     }
@@ -302,7 +335,8 @@ impl<'a> Keeper<'a> {
         let meter = if frozen { None } else { self.meter.next() };
         let (wall, doors) =
             if self.life.halted { (None, None) } else { (self.wall.alarm(), self.publisher.alarm()) };
-        let alarms = [expires, commands, impatient, meter, wall, doors];
+        let reach = (self.log.head().lines > self.reached.1).then(|| self.reached.0 + REACH_EVERY);
+        let alarms = [expires, commands, impatient, meter, wall, doors, reach, self.idle_alarm()];
         alarms.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
@@ -361,7 +395,7 @@ impl<'a> Keeper<'a> {
             match connection.role {
                 Role::New => drop(self.connections.remove(&number)),
                 Role::Input(_) => connection.answer(&Said::Done),
-                Role::Follow(_) | Role::Dial(_) | Role::Stop | Role::Answered => {}
+                Role::Follow(_) | Role::Dial(_) | Role::Stop | Role::Rules(_) | Role::Answered => {}
             }
         }
     }
@@ -411,14 +445,80 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Writes an event down; a sandbox whose record can not be written ends.
+    /// Writes an event down. `false`: what it tells of must not be done. What has happened already is written down as
+    /// soon as that can be, before anything else. A sandbox whose record can not go on ends.
     pub(crate) fn record(&mut self, event: &event::Event) -> bool {
-        match self.log.append(unix_millis(), event) {
-            Ok(()) => true,
-            Err(error) => {
-                let why = format!("its record can not be written: {}", crate::causes::chain(&error));
-                self.over.get_or_insert(Over { why, keeps_files: false, ending: lost() });
-                false
+        let has_happened = matches!(event, event::Event::ExecEnded { .. });
+        let mut events = std::mem::take(&mut self.unwritten);
+        events.push(event.clone());
+        let Err(error) = self.log.append_all(unix_millis(), &events) else {
+            self.refused = None;
+            return true;
+        };
+        if !has_happened {
+            events.pop();
+        }
+        self.unwritten = events;
+        let why = format!("its record can not be written: {}", crate::causes::chain(&error));
+        if !self.log.can_go_on()
+            || !matches!(error, RecordError::Write { .. })
+            || self.unwritten.len() > MOST_UNWRITTEN
+        {
+            self.over.get_or_insert(Over { why: why.clone(), keeps_files: false, ending: lost() });
+        }
+        self.refused = Some((why, error.remedy()));
+        false
+    }
+
+    /// Why something was not done that could not be written down first.
+    pub(crate) fn unrecorded(&self) -> Failure {
+        let nothing = ("nothing happens that is not recorded first".to_owned(), "try again");
+        failures::unrecorded(self.refused.clone().unwrap_or(nothing))
+    }
+
+    /// Writes down that what was about to be done was not done.
+    pub(crate) fn undone<T>(&mut self, of: &event::Event, done: Verdict<T>) -> Verdict<T> {
+        if let Err(failure) = &done {
+            self.record(&event::Event::ActFailed { of: of.name().to_owned(), why: failure.to_string() });
+        }
+        done
+    }
+
+    /// Tells the index how far the record has come, so that a cut of it shows even if it is never closed.
+    pub(crate) fn reach(&mut self) {
+        let lines = self.log.head().lines;
+        self.reached = (Instant::now(), lines);
+        // It promises more than there would be without: nothing depends on it.
+        let _ = self.log.reach(unix_millis());
+    }
+
+    /// The same once in a while, signed.
+    pub(super) fn reach_if_due(&mut self, now: Instant) {
+        if self.log.head().lines > self.reached.1 && now >= self.reached.0 + REACH_EVERY {
+            self.reach();
+            let records = &self.life.records;
+            let _ = fumehood_audit::sign(records, &fumehood_audit::key_path(records), unix_millis());
+        }
+    }
+
+    /// Writes down that a port is asked for; what repeats it within a moment is counted.
+    pub(crate) fn record_port(&mut self, port: u16) -> bool {
+        let now = Instant::now();
+        if let Some((written, more)) = self.asked_ports.get_mut(&port)
+            && now.saturating_duration_since(*written) < PORTS_WITHIN
+        {
+            *more = more.saturating_add(1);
+            return true;
+        }
+        let (_, more) = self.asked_ports.insert(port, (now, 0)).unwrap_or((now, 0));
+        self.record(&event::Event::PortAsked { port, count: more.saturating_add(1) })
+    }
+
+    /// Writes down what was counted and not written.
+    pub(crate) fn settle_ports(&mut self) {
+        for (port, (_, count)) in std::mem::take(&mut self.asked_ports) {
+            if count > 0 && !self.record(&event::Event::PortAsked { port, count }) {
+                return;
             }
         }
     }
@@ -481,6 +581,7 @@ impl<'a> Keeper<'a> {
             expires_ms: self.life.spec.expires_ms,
             last_active_ms: self.life.active_ms,
             running: u32::try_from(self.running()).unwrap_or(u32::MAX),
+            pooled: self.life.spec.pooled && !self.life.claimed,
             cpu_ms: cpu_ms.max(self.seen_cpu_ms),
             memory_bytes: meters.memory_bytes,
             memory_limit_bytes: self.life.memory_limit,

@@ -12,13 +12,16 @@ mod file_verbs;
 pub mod files;
 mod folder;
 mod happenings;
+mod idle;
 mod keeper;
+mod network;
 mod relay;
 mod ring;
 pub mod snapshot;
 mod tree;
 mod verbs;
 
+pub(crate) use folder::keep;
 pub use folder::{DESCRIPTION, KEPT, SOCKET};
 
 use crate::causes::chain;
@@ -34,9 +37,11 @@ use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
 use fumehood_backend::{Backend, Instance, StartError};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Born, Failure, FailureCode, Said, Sandbox, Spec};
 use fumehood_model::ending::Ending;
 use fumehood_model::enforcement::{Clause, Enforcement, Strength};
+use fumehood_model::envelope::Defaults;
 use fumehood_model::event::{Branch, Event, Living};
 use fumehood_model::id::TaskId;
 use fumehood_sys::{host, process};
@@ -61,6 +66,8 @@ pub struct LiveRequest {
     pub run: RunRequest,
     /// What was asked for.
     pub spec: Spec,
+    /// What its envelope was read with, for the rules that it may get later.
+    pub defaults: Defaults,
 }
 
 /// Makes a living sandbox, says so by `tell`, and keeps it until it ends. What `tell` was told is the one answer.
@@ -79,7 +86,7 @@ pub fn live(backend: &dyn Backend, state: &State, request: LiveRequest, tell: &m
 
 /// Removes what living sandboxes left whose keeper and reaper both died.
 pub fn sweep(backend: &dyn Backend, state: &State) {
-    crate::reaper::sweep_living(backend, &state.records(), &state.sandboxes());
+    crate::reaper::sweep_living(backend, &state.records(), (&state.sandboxes(), &state.snapshots()));
 }
 
 /// What is wrong with a variable, if something is.
@@ -96,7 +103,10 @@ pub(crate) fn flaw_of_variable(name: &str, value: &str) -> Option<String> {
 fn failure(ending: &Ending) -> Failure {
     if let Ending::NotStarted { step, why, remedy } = ending {
         let (message, cause, remediation) = (step.clone(), why.clone(), remedy.clone());
-        return Failure { code: FailureCode::Internal, message, cause, remediation };
+        // An ending has words alone; these are of one table.
+        let is_full = remediation == fumehood_model::remedy::NO_SPACE;
+        let code = if is_full { FailureCode::NoSpace } else { FailureCode::Internal };
+        return Failure { code, message, cause, remediation };
     }
     let remedy = "`fumehood doctor` looks at what this host can hold";
     failures::new(FailureCode::Internal, ("make the sandbox", ending.cause().to_owned()), remedy)
@@ -128,17 +138,26 @@ struct Standing {
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
-        let network = egress::prepare(&mut self.request.run, &self.id)?;
+        // Nobody but the gate has the values from here on.
+        let literals = std::mem::take(&mut self.request.spec.literals);
+        let beside = egress::Beside { living: Some(&literals), ..egress::Beside::default() };
+        let network = egress::prepare(&mut self.request.run, &self.id, beside)?;
+        drop(literals);
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
+        fault::point(Point::BirthFolder);
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, &self.folder)
             .map_err(|error| unplaced(&error))?;
-        let parts = self.furnish(&places)?;
+        fault::point(Point::BirthPlaced);
+        let parts = self.furnish(&mut places)?;
+        fault::point(Point::BirthRestored);
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
         let Standing { mut instance, places, publisher, mut log } = standing;
         let gateway = instance.take_gateway();
+        fault::point(Point::BirthLaunched);
         let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
+        fault::point(Point::BirthReaper);
         // No sandbox without one.
         let (signals, listener, reaper) = match self.settle(reaper) {
             Ok(settled) => settled,
@@ -147,6 +166,7 @@ impl Birth<'_> {
                 return Err(ending);
             }
         };
+        fault::point(Point::BirthListening);
         let (config, renewals) = config.unzip();
         let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
@@ -162,6 +182,15 @@ impl Birth<'_> {
             Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
+        // Who asks for it must not learn later that this host can not stop processes.
+        if self.request.spec.idle_pause_ms.is_some()
+            && let Err(failure) = keeper.can_pause()
+        {
+            drop(keeper);
+            let ending = not_started("pause it when nobody uses it", &failure.cause, &failure.remediation);
+            self.undo(instance, log, &ending);
+            return Err(ending);
+        }
         let status = keeper.status();
         if let Err(error) = folder::describe(&self.folder, &keeper.life.description(&id)) {
             drop(keeper);
@@ -169,8 +198,10 @@ impl Birth<'_> {
             self.undo(instance, log, &ending);
             return Err(ending);
         }
+        fault::point(Point::BirthDescribed);
         let socket = self.folder.join(SOCKET).to_string_lossy().into_owned();
         tell(&Born::Ready { id: self.id.clone(), socket, status });
+        fault::point(Point::BirthTold);
         if let Err(error) = keeper.keep() {
             keeper.finish(format!("its keeper could not wait: {error}"), false, keeper::lost());
         }
@@ -179,22 +210,28 @@ impl Birth<'_> {
             keeps_files: false,
             ending: keeper::lost(),
         });
+        keeper.settle_ports();
         // What is about to end is told first, and what has not ended by itself ends with it.
         keeper.record(&Event::Stopped { why: over.why, keeps_files: over.keeps_files });
+        fault::point(Point::EndRecorded);
         keeper.instance.kill();
+        fault::point(Point::EndKilled);
         keeper.wall.finish(keeper.log);
         let last = keeper.farewell(FAREWELL);
         drop(keeper);
         instance.wait_gone(DEATH_LIMIT);
         drop(instance);
         let _ = self.backend.reap(&self.id);
-        let kept = over.keeps_files && folder::keep(&self.folder).is_ok();
+        fault::point(Point::EndReaped);
+        let kept = over.keeps_files && keep(&self.folder).is_ok();
         // The layer's file system is held by the reaper to the last.
         drop(places);
         if !kept {
             let _ = places::remove_layer(&self.folder);
         }
+        fault::point(Point::EndRemoved);
         let _ = log.close(unix_millis());
+        fault::point(Point::EndClosed);
         for mut connection in last {
             connection.answer(&Said::Done);
             let _ = connection.flush();
@@ -206,12 +243,22 @@ impl Birth<'_> {
     }
 
     /// The folders whose files are the sandbox's own, with what they begin with.
-    fn furnish(&mut self, places: &Places) -> Result<Vec<snapshot::Part>, Ending> {
+    fn furnish(&mut self, places: &mut Places) -> Result<Vec<snapshot::Part>, Ending> {
+        let refused = |failure: Failure| not_started(&failure.message, &failure.cause, &failure.remediation);
+        if !self.backend.keeps_files() {
+            if let Some(name) = &self.request.spec.snapshot {
+                let level = self.request.run.choice.level.name();
+                let (machine, from) =
+                    snapshot::machine(&self.state.snapshots(), name, level).map_err(refused)?;
+                self.from = Some(from);
+                places.begin_with(machine);
+            }
+            return Ok(Vec::new());
+        }
         let parts = places.parts().map_err(|error| broken("open the sandbox's folders", &error))?;
         if let Some(name) = &self.request.spec.snapshot {
             let layer = places.layer.as_ref().map(|layer| &layer.meta);
-            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer)
-                .map_err(|failure| not_started(&failure.message, &failure.cause, &failure.remediation))?;
+            let from = snapshot::restore(&self.state.snapshots(), name, &parts, layer).map_err(refused)?;
             self.from = Some(from);
         }
         Ok(parts)
@@ -251,6 +298,7 @@ impl Birth<'_> {
         self.enforcement = plan.enforcement().clone();
         let publisher = Publisher::open(&envelope.network().publish)?;
         let mut log = self.open_record()?;
+        fault::point(Point::BirthRecorded);
         let launched = plan.launch().map_err(|error| start_failed(&StartError::Launch(error)));
         let launched = launched.and_then(|mut instance| match instance.live() {
             Some(_) => Ok(instance),
@@ -302,11 +350,7 @@ impl Birth<'_> {
 
     fn open_record(&self) -> Result<TaskLog, Ending> {
         let unwritten = |error: fumehood_audit::RecordError| {
-            not_started(
-                "write the record",
-                &chain(&error),
-                "free space on the disk of the state folder, or name another with `FUMEHOOD_STATE`",
-            )
+            not_started("write the record", &chain(&error), error.remedy())
         };
         let at = unix_millis();
         let mut log = TaskLog::open(&self.state.records(), &self.id, at).map_err(unwritten)?;
@@ -315,7 +359,7 @@ impl Birth<'_> {
     }
 
     fn opening(&self) -> Vec<Event> {
-        let LiveRequest { run, spec } = &self.request;
+        let LiveRequest { run, spec, .. } = &self.request;
         let value =
             |value: Result<serde_json::Value, serde_json::Error>| value.unwrap_or(serde_json::Value::Null);
         let launched = Event::Launched {
@@ -354,6 +398,7 @@ impl Birth<'_> {
             scratch: self.state.scratch(),
             shared: self.state.shared(),
             sandboxes: self.state.sandboxes(),
+            snapshots: self.state.snapshots(),
         }
     }
 
@@ -366,7 +411,7 @@ impl Birth<'_> {
     }
 
     fn life(&self) -> Life {
-        let LiveRequest { run, spec } = &self.request;
+        let LiveRequest { run, spec, defaults } = &self.request;
         let mut base = run.exec.clone();
         for (name, value) in &spec.env {
             base.env.retain(|(known, _)| known != name.as_str());
@@ -395,9 +440,14 @@ impl Birth<'_> {
             timeout: limits.timeout,
             folder: self.folder.clone(),
             files: None,
+            hands: Arc::new(()),
+            machine: !self.backend.keeps_files(),
             parts: Vec::new(),
             layer: None,
             snapshots: self.state.snapshots(),
+            records: self.state.records(),
+            idle: idle::Idle::after(spec.idle_pause_ms),
+            net: network::Made::of(run, spec, defaults),
         }
     }
 

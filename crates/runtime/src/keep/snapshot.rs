@@ -3,6 +3,7 @@
 //! ```text
 //! snapshots/NAME/snapshot.json   of what it is, and when     snapshots/NAME/home        its HOME
 //! snapshots/NAME/upper           what it changed in its copy of a workspace
+//! snapshots/NAME/machine         a whole machine, where the level has machines: nothing else then
 //! snapshots/NAME/workspace       its `/workspace`, where it has one of its own
 //! ```
 //!
@@ -20,11 +21,13 @@ use crate::files::layer::LayerMeta;
 use crate::files::text::escape_path;
 use fumehood_keep::wire::{Failure, FailureCode};
 use fumehood_model::event::Branch;
-use fumehood_sys::dirfd::DirHandle;
+use fumehood_model::id::TaskId;
+use fumehood_sys::dirfd::{DirHandle, RenameMode, Stat};
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -33,8 +36,10 @@ const META: &str = "snapshot.json";
 /// Far above what paths and a few numbers take.
 const META_LIMIT_BYTES: u64 = 64 * 1024;
 const MOST_NAME_CHARS: usize = 100;
-/// How the name of one that is being made begins.
+/// How the name of one that is being made begins; the task that makes it and a number follow.
 const UNFINISHED: &str = ".new-";
+/// How the name of one begins that is being removed.
+const LEAVING: &str = ".gone-";
 /// How the name of one begins that a fork makes for its children.
 pub const HIDDEN: &str = ".fork-";
 /// What is hidden for longer than this has lost whoever made it.
@@ -47,6 +52,8 @@ pub(crate) type Part = (&'static str, DirHandle);
 pub(crate) const UPPER: &str = "upper";
 pub(crate) const WORKSPACE: &str = "workspace";
 pub(crate) const HOME: &str = "home";
+/// A machine that was written down.
+const MACHINE: &str = "machine";
 
 /// What a snapshot is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +74,9 @@ pub struct Snapshot {
     pub entries: u64,
     /// Content that is not shared with the sandbox's own.
     pub bytes: u64,
+    /// It is a whole machine, with its memory and processes.
+    #[serde(default)]
+    pub memory: bool,
 }
 
 /// Of what a snapshot is taken.
@@ -88,6 +98,7 @@ pub(crate) struct Taking {
     /// There is nothing to remove.
     settled: bool,
     copied: Copied,
+    memory: bool,
     meta: Option<Snapshot>,
 }
 
@@ -95,7 +106,7 @@ pub(crate) struct Taking {
 
 impl Taking {
     /// Makes the place for it. Nothing of the sandbox is read yet.
-    pub(crate) fn begin(snapshots: &Path, name: &str) -> Result<Self, Failure> {
+    pub(crate) fn begin(snapshots: &Path, name: &str, task: &str) -> Result<Self, Failure> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         checked(name)?;
         let fault = |error: io::Error| unkept(name, &error);
@@ -104,11 +115,11 @@ impl Taking {
             return Err(exists(name));
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let temp = OsString::from(format!("{UNFINISHED}{}-{number}", std::process::id()));
+        let temp = OsString::from(format!("{UNFINISHED}{task}-{number}"));
         remove_tree(&snapshots, &temp).map_err(fault)?;
         snapshots.make_dir(&temp, 0o700).map_err(fault)?;
         let (copied, name) = (Copied::default(), name.to_owned());
-        Ok(Self { snapshots, temp, name, settled: false, copied, meta: None })
+        Ok(Self { snapshots, temp, name, settled: false, copied, memory: false, meta: None })
     }
 
     /// Takes the files; nothing may change them meanwhile. What belongs to `kernel`, the sandbox as the kernel knows
@@ -124,6 +135,19 @@ impl Taking {
             Ok(())
         });
         copied.map(|()| self.copied.bytes).map_err(|error| unkept(&self.name, &error))
+    }
+
+    /// Makes the empty folder of a machine that is to be written down.
+    pub(crate) fn machine(&mut self, snapshots: &Path) -> Result<PathBuf, Failure> {
+        let folder = snapshots.join(&self.temp).join(MACHINE);
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(|error| unkept(&self.name, &error))?;
+        Ok(folder)
+    }
+
+    /// So many bytes of a machine were written.
+    pub(crate) fn wrote(&mut self, bytes: u64) {
+        self.memory = true;
+        self.copied.bytes += bytes;
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -146,6 +170,7 @@ impl Taking {
             workspace_ino,
             entries: self.copied.entries,
             bytes: self.copied.bytes,
+            memory: self.memory,
         });
     }
 
@@ -178,6 +203,31 @@ impl Drop for Taking {
     }
 }
 
+/// The folder of the machine that a new sandbox of this level begins from, and of what it is.
+pub(crate) fn machine(snapshots: &Path, name: &str, level: &str) -> Result<(PathBuf, Branch), Failure> {
+    checked(name)?;
+    let top = DirHandle::open(snapshots).and_then(|all| all.sub(Path::new(name))).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound { missing(name) } else { unkept(name, &error) }
+    })?;
+    let meta = read(&top).map_err(|error| unkept(name, &error))?;
+    if !meta.memory || meta.level != level {
+        return Err(of_another_level(name, &meta));
+    }
+    let branch = Branch { task: meta.sandbox, lines: meta.record_lines, hash: meta.record_hash };
+    Ok((snapshots.join(name).join(MACHINE), branch))
+}
+
+fn of_another_level(name: &str, meta: &Snapshot) -> Failure {
+    let message = format!("begin with the snapshot `{name}`");
+    let cause = if meta.memory { "it is a whole machine" } else { "it has files alone, and no machine" };
+    let cause = format!("{cause}, taken at the level `{}`", meta.level);
+    failures::new(
+        FailureCode::Unsupported,
+        (&message, cause),
+        "create the sandbox at the level of the snapshot",
+    )
+}
+
 /// Fills the empty folders of a new sandbox with what is in the snapshot `name`, and says of what that is.
 pub(crate) fn restore(
     snapshots: &Path,
@@ -190,13 +240,17 @@ pub(crate) fn restore(
         failures::new(
             FailureCode::Internal,
             (&format!("begin with the snapshot `{name}`"), error.to_string()),
-            "free space on the disk of the state folder",
+            fumehood_model::remedy::of_io(&error).unwrap_or("look at the host's disks and its log"),
         )
     };
-    let top = DirHandle::open(snapshots).and_then(|all| all.sub(Path::new(name))).map_err(|error| {
+    let all = DirHandle::open(snapshots).map_err(fault)?;
+    let top = all.sub(Path::new(name)).map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound { missing(name) } else { fault(error) }
     })?;
     let meta = read(&top).map_err(fault)?;
+    if meta.memory {
+        return Err(of_another_level(name, &meta));
+    }
     let here = layer.map(LayerMeta::workspace_id);
     let there = meta.workspace.as_ref().map(|_| (meta.workspace_dev, meta.workspace_ino));
     if here != there {
@@ -221,6 +275,12 @@ pub(crate) fn restore(
         tree::copy(&from, to, &[((old.uid, old.gid), (new.uid, new.gid))]).map_err(fault)?;
         // It is the new sandbox's own, with the new one's mode.
         to.set_mode(new.mode).map_err(fault)?;
+    }
+    // Whoever removes one takes its name first: while it has that, nothing of it was missing.
+    let id = |stat: Stat| (stat.dev, stat.ino);
+    let now = all.look(OsStr::new(name)).map_err(fault)?.map(id);
+    if now != Some(id(top.stat().map_err(fault)?)) {
+        return Err(missing(name));
     }
     Ok(Branch { task: meta.sandbox, lines: meta.record_lines, hash: meta.record_hash })
 }
@@ -260,7 +320,26 @@ pub fn remove(snapshots: &Path, name: &str) -> Result<(), Failure> {
     if all.look(OsStr::new(name)).map_err(fault)?.is_none() {
         return Err(missing(name));
     }
-    remove_tree(&all, OsStr::new(name)).map_err(fault)
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let leaving = OsString::from(format!("{LEAVING}{}-{number}-{name}", std::process::id()));
+    all.rename(OsStr::new(name), &all, &leaving, RenameMode::NoReplace).map_err(fault)?;
+    remove_tree(&all, &leaving).map_err(fault)
+}
+
+/// Removes what keepers left that died while they took a snapshot, and what was on its way out. `is_dead` tells
+/// whether a task has no keeper any more.
+pub(crate) fn sweep(snapshots: &Path, is_dead: &dyn Fn(&TaskId) -> bool) {
+    let Ok(all) = DirHandle::open(snapshots) else { return };
+    for entry in all.list().into_iter().flatten().flatten() {
+        let Some(name) = entry.name.to_str() else { continue };
+        let maker = name.strip_prefix(UNFINISHED).and_then(|rest| rest.rsplit_once('-'));
+        let maker = maker.and_then(|(task, _)| TaskId::parse(task).ok());
+        if name.starts_with(LEAVING) || maker.is_some_and(|task| is_dead(&task)) {
+            // The next sweep tries again.
+            let _ = remove_tree(&all, &entry.name);
+        }
+    }
 }
 
 /// Removes what was left by those who were ended while they took a snapshot, or forked. Gives how many that were.
@@ -329,7 +408,10 @@ fn unkept(name: &str, error: &io::Error) -> Failure {
             "free space on the disk of the state folder, or remove snapshots with `fumehood snapshots rm`",
         ),
         io::ErrorKind::FileTooLarge => (FailureCode::TooLarge, "remove the deepest folders inside"),
-        _ => (FailureCode::Internal, "look at the host's disks and its log"),
+        _ => (
+            FailureCode::Internal,
+            fumehood_model::remedy::of_io(error).unwrap_or("look at the host's disks and its log"),
+        ),
     };
     failures::new(code, (&message, chain(error)), remedy)
 }

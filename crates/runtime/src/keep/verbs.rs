@@ -8,6 +8,7 @@ use crate::run::unix_millis;
 use crate::streams::Allowance;
 use fumehood_audit::os_text;
 use fumehood_backend::{GuestStdio, Live};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::frame::Kind;
 use fumehood_keep::wire::{Ask, Claim, Exec, FailureCode, MOST_PATH_BYTES, Phase, Said};
 use fumehood_model::event::Event;
@@ -66,6 +67,7 @@ impl Keeper<'_> {
     }
 
     fn answer(&mut self, number: u64, ask: Ask) {
+        self.wake_for(&ask);
         if !matches!(ask, Ask::Status | Ask::List) {
             self.life.active_ms = unix_millis();
         }
@@ -76,6 +78,11 @@ impl Keeper<'_> {
             }
             Ask::Input { exec } => self.input(number, exec),
             Ask::Dial { port } => self.dial(number, port),
+            Ask::Stop { keep_files: true } if self.life.machine => Err(failures::new(
+                FailureCode::Unsupported,
+                ("keep the files", "they are in the memory of a machine, which ends".to_owned()),
+                "take a snapshot first, then stop it: `fumehood snapshot ID NAME`",
+            )),
             Ask::Stop { keep_files } => {
                 self.set_role(number, Role::Stop);
                 self.finish("asked".to_owned(), keep_files, killed(9));
@@ -93,6 +100,7 @@ impl Keeper<'_> {
             Ask::Halt => self.halt().map(Some),
             Ask::Release => self.release().map(Some),
             Ask::Claim(claim) => self.claim(claim).map(Some),
+            Ask::Network(network) => self.network(number, network).map(|()| None),
             Ask::Expire { at_ms } => self.expire(at_ms).map(Some),
             ask @ (Ask::Read { .. }
             | Ask::Write { .. }
@@ -102,7 +110,7 @@ impl Keeper<'_> {
             | Ask::Move { .. }
             | Ask::Remove { .. }
             | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
-            Ask::Snapshot { name } => self.snapshot(number, &name).map(|()| None),
+            Ask::Snapshot { name, memory } => self.snapshot(number, &name, memory).map(|()| None),
         };
         let Some(connection) = self.connections.get_mut(&number) else { return };
         match said {
@@ -112,7 +120,7 @@ impl Keeper<'_> {
         }
     }
 
-    fn set_role(&mut self, number: u64, role: Role) {
+    pub(super) fn set_role(&mut self, number: u64, role: Role) {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.role = role;
         }
@@ -151,11 +159,13 @@ impl Keeper<'_> {
             )
         })?;
         if !self.record(&started) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ExecRecorded);
         let oom_kills = self.instance.meters().oom_kills;
         let began = self.instance.live().map(|live| live.exec(&request, stdio));
         let began = began.unwrap_or(Err(fumehood_backend::ExecError::Silent));
+        fault::point(Point::ExecBegun);
         let now = Instant::now();
         let limit = asked.timeout_ms.map(Duration::from_millis).or(self.life.timeout);
         let expected = self.next_exec;
@@ -230,6 +240,9 @@ impl Keeper<'_> {
 
     fn dial(&mut self, number: u64, port: u16) -> Verdict<Option<Said>> {
         self.is_at_work()?;
+        if !self.record_port(port) {
+            return Err(self.unrecorded());
+        }
         let call = self.instance.dial(port).map_err(|error| {
             if error == fumehood_backend::ExecError::Exhausted {
                 return failures::busy();
@@ -253,21 +266,32 @@ impl Keeper<'_> {
                 "signals are 1 to 64",
             ));
         }
-        let command = self.commands.get_mut(&exec).filter(|command| command.ended.is_none());
-        let command = command.ok_or_else(|| failures::no_exec(exec))?;
-        if command.cause.is_none() {
+        if !self.commands.get(&exec).is_some_and(|command| command.ended.is_none()) {
+            return Err(failures::no_exec(exec));
+        }
+        let event = Event::ExecSignalled { exec, signal };
+        if !self.record(&event) {
+            return Err(self.unrecorded());
+        }
+        if let Some(command) = self.commands.get_mut(&exec)
+            && command.cause.is_none()
+        {
             command.cause = Some(Cause::Signal(signal));
         }
-        let sent = self.instance.live().map(|live| live.signal(exec, i32::from(signal)));
-        match sent {
+        let sent = match self.instance.live().map(|live| live.signal(exec, i32::from(signal))) {
             Some(Ok(())) => Ok(Said::Done),
             Some(Err(error)) => Err(failures::of_exec(&error)),
             None => Err(failures::ending()),
-        }
+        };
+        self.undone(&event, sent)
     }
 
     fn resize(&mut self, exec: u32, rows: u16, columns: u16) -> Verdict<Said> {
         let command = self.commands.get(&exec).ok_or_else(|| failures::no_exec(exec))?;
+        let terminal = command.asked.terminal.is_some() && command.ended.is_none();
+        if terminal && self.instance.live().is_some_and(|live| live.resize(exec, rows, columns)) {
+            return Ok(Said::Done);
+        }
         command.resize(rows, columns).map(|()| Said::Done).map_err(|_| {
             failures::bad(
                 "set the size",
@@ -277,20 +301,30 @@ impl Keeper<'_> {
         })
     }
 
-    fn pause(&mut self) -> Verdict<Said> {
+    /// Whether every process can be stopped, tried.
+    pub(super) fn can_pause(&mut self) -> Verdict<()> {
+        self.freeze("pause the sandbox")?;
+        self.thaw("resume the sandbox")
+    }
+
+    pub(super) fn pause(&mut self) -> Verdict<Said> {
         self.is_at_work()?;
         if !self.record(&Event::Paused {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::PauseRecorded);
         let begun = Instant::now();
-        self.freeze("pause the sandbox")?;
+        let frozen = self.freeze("pause the sandbox");
+        self.undone(&Event::Paused {}, frozen)?;
+        fault::point(Point::PauseFrozen);
         self.life.paused = true;
+        self.reach();
         let frozen_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let reclaimed_bytes = self.instance.live().map_or(0, Live::push_out);
         Ok(Said::Paused { frozen_us, reclaimed_bytes })
     }
 
-    fn resume(&mut self) -> Verdict<Said> {
+    pub(super) fn resume(&mut self) -> Verdict<Said> {
         match self.phase() {
             Phase::Paused => {}
             Phase::Halted => return Err(failures::halted()),
@@ -303,9 +337,11 @@ impl Keeper<'_> {
             }
         }
         if !self.record(&Event::Resumed {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
-        self.thaw("resume the sandbox")?;
+        let thawed = self.thaw("resume the sandbox");
+        self.undone(&Event::Resumed {}, thawed)?;
+        fault::point(Point::PauseFrozen);
         self.life.paused = false;
         Ok(Said::Done)
     }
@@ -316,14 +352,15 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Halted {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         self.life.halted = true;
         self.wall.hold(true);
         self.publisher.hold(true);
         self.relays.clear();
         if self.life.frozen.is_none() {
-            self.freeze("stop the processes (the network is cut, and no new work is taken)")?;
+            let frozen = self.freeze("stop the processes (the network is cut, and no new work is taken)");
+            self.undone(&Event::Halted {}, frozen)?;
         }
         Ok(Said::Done)
     }
@@ -333,10 +370,11 @@ impl Keeper<'_> {
             return Ok(Said::Done);
         }
         if !self.record(&Event::Released {}) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
         if !self.life.paused && self.life.frozen.is_some() {
-            self.thaw("let the processes go on")?;
+            let thawed = self.thaw("let the processes go on");
+            self.undone(&Event::Released {}, thawed)?;
         }
         self.wall.hold(false);
         self.publisher.hold(false);
@@ -349,6 +387,12 @@ impl Keeper<'_> {
         live.freeze().map_err(|error| failures::not_frozen(what, error))?;
         self.life.frozen = Some(Instant::now());
         Ok(())
+    }
+
+    /// Before files are looked at from outside.
+    pub(crate) fn settle(&mut self, what: &str) -> Verdict<()> {
+        let live: &mut dyn Live = self.instance.live().ok_or_else(failures::ending)?;
+        live.settle().map_err(|error| failures::not_frozen(what, error))
     }
 
     pub(crate) fn thaw(&mut self, what: &str) -> Verdict<()> {
@@ -386,8 +430,9 @@ impl Keeper<'_> {
             labels: claim.labels.clone(),
         };
         if !self.record(&claimed) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ClaimRecorded);
         let Claim { actor, env, labels, expires_ms } = claim;
         for (name, value) in &env {
             self.life.base.env.retain(|(known, _)| known != name.as_str());
@@ -403,15 +448,16 @@ impl Keeper<'_> {
 
     fn expire(&mut self, at_ms: Option<u64>) -> Verdict<Said> {
         if !self.record(&Event::Expires { until_ms: at_ms }) {
-            return Err(failures::unrecorded());
+            return Err(self.unrecorded());
         }
+        fault::point(Point::ExpireRecorded);
         self.life.spec.expires_ms = at_ms;
         self.write_description();
         Ok(Said::Done)
     }
 
     /// What stands in the sandbox's folder is for who looks for it; the keeper itself never reads it.
-    fn write_description(&self) {
+    pub(super) fn write_description(&self) {
         let _ = super::folder::describe(&self.life.folder, &self.life.description(self.id));
     }
 }

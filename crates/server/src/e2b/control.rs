@@ -151,7 +151,7 @@ async fn create(engine: &Engine, caller: &Caller, headers: &HeaderMap, asked: Cr
     }
     let written = asked.network.unwrap_or(Value::Null);
     let network = Network::read(&written)?;
-    let clause = network.clause(asked.allow_internet_access)?;
+    let (clause, literals) = network.clause(asked.allow_internet_access)?;
     let named = asked.template_id.as_deref().unwrap_or(BASE_TEMPLATE);
     let mut labels = asked.metadata.unwrap_or_default();
     if labels.keys().any(|name| name.starts_with(OWN)) {
@@ -165,7 +165,7 @@ async fn create(engine: &Engine, caller: &Caller, headers: &HeaderMap, asked: Cr
         labels.insert(PUBLIC.to_owned(), "1".to_owned());
     }
     // For who asks later what was asked for; what holds is in the envelope.
-    let written = written.to_string();
+    let written = Network::shown(&written);
     if !clause.is_null() && written != "null" && written.len() <= MOST_LABEL_BYTES {
         labels.insert(NETWORK.to_owned(), written);
     }
@@ -188,6 +188,7 @@ async fn create(engine: &Engine, caller: &Caller, headers: &HeaderMap, asked: Cr
         labels,
         env: asked.env_vars.unwrap_or_default().into_iter().collect(),
         envelope: if clause.is_null() { Value::Null } else { json!({ "network": clause }) },
+        literals,
         idempotency_key,
         ..NewSandbox::default()
     };
@@ -455,12 +456,9 @@ async fn snapshot(
     Told(asked): Told<Asked>,
 ) -> Done {
     caller.needs(Scope::Write)?;
-    if asked.memory == Some(true) {
-        let cause = "at this level a snapshot has files, and no memory";
-        return Err(ApiError::plain(Code::Unsupported, "take the snapshot", cause).into());
-    }
     let live = engine.find(&caller, &id)?;
-    let snapshot = engine.snapshot(&live, asked.name.as_deref()).await?;
+    let snapshot =
+        engine.snapshot(&live, asked.name.as_deref(), asked.memory.filter(|memory| *memory)).await?;
     Ok((StatusCode::CREATED, Json(snapshot_words(&snapshot))).into_response())
 }
 
@@ -490,16 +488,20 @@ async fn snapshots(
     paged(Json(shown).into_response(), next.as_deref())
 }
 
-/// The network of a sandbox is its keeper's from its birth on.
-async fn network(State(engine): State<Engine>, Who(caller): Who, Path(id): Path<String>) -> Done {
+/// Replaces what a sandbox may reach. What is left out is cleared.
+async fn network(
+    State(engine): State<Engine>,
+    Who(caller): Who,
+    Path(id): Path<String>,
+    Told(written): Told<Value>,
+) -> Done {
     caller.needs(Scope::Write)?;
-    engine.find(&caller, &id)?;
-    Err(Refusal(ApiError::new(
-        Code::Unsupported,
-        "change the sandbox's network",
-        "what a sandbox may reach is settled when it is made",
-        "make another sandbox with this `network`, from a snapshot of this one if its files are needed",
-    )))
+    let live = engine.find(&caller, &id)?;
+    let reach = Network::read(&written)?.reach()?;
+    engine.change_network(&caller, &live, reach).await?;
+    let shown = Network::shown(&written);
+    engine.relabel(&live, NETWORK, (shown.len() <= MOST_LABEL_BYTES).then_some(shown)).await;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn metrics(

@@ -4,6 +4,9 @@
 //! where it does not: nothing is left out in silence, and nothing is opened that was not named.
 
 use super::refusal::Refusal;
+use crate::clock;
+use crate::engine::network::{GIVEN, Reach};
+use fumehood_keep::literals::Literals;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -12,6 +15,9 @@ use std::net::IpAddr;
 /// What `allowOut` and `denyOut` write for everything.
 const EVERYTHING: [&str; 2] = ["0.0.0.0/0", "::/0"];
 const MOST_RULES: usize = 1000;
+/// Characters of a value that is written out.
+const LEAST_VALUE: usize = 8;
+const MOST_VALUE: usize = 4096;
 /// What a header's value is written with when an operator's secret is meant.
 const SECRET: &str = "${fumehood.secret.";
 
@@ -23,6 +29,9 @@ pub(super) struct Network {
     deny_out: Option<Vec<String>>,
     rules: Option<BTreeMap<String, Vec<Rule>>>,
     allow_public_traffic: Option<bool>,
+    /// Of an update alone: a create has it beside.
+    #[serde(alias = "allow_internet_access")]
+    allow_internet_access: Option<bool>,
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
 }
@@ -60,8 +69,14 @@ impl Network {
         self.allow_public_traffic == Some(true)
     }
 
-    /// The `network` clause; `Null` where nothing was asked for, so that the template's stands.
-    pub(super) fn clause(&self, internet: Option<bool>) -> Result<Value, Refusal> {
+    /// Whether nothing at all was said about what may be reached.
+    fn is_silent(&self) -> bool {
+        self.allow_out.is_none() && self.deny_out.is_none() && self.rules.is_none()
+    }
+
+    /// The `network` clause, and the secrets that were written out in it; `Null` where nothing was asked for, so that
+    /// the template's stands.
+    pub(super) fn clause(&self, internet: Option<bool>) -> Result<(Value, Literals), Refusal> {
         refuse_others(&self.others, "network")?;
         let allowed = self.allow_out.as_deref().unwrap_or_default();
         let denied = self.deny_out.as_deref().unwrap_or_default();
@@ -82,8 +97,9 @@ impl Network {
             ));
         }
         let mut allow = Vec::new();
+        let mut given = Given { stamp_ms: clock::now_ms(), literals: Literals::default(), count: 0 };
         for (host, rules) in rules.into_iter().flatten() {
-            allow.push(injection(host, rules)?);
+            allow.push(given.injection(host, rules)?);
         }
         let mut ranges = Vec::new();
         for entry in allowed.iter().filter(|entry| !EVERYTHING.contains(&entry.as_str())) {
@@ -93,14 +109,41 @@ impl Network {
             }
         }
         if allow.is_empty() && ranges.is_empty() && !open {
-            return Ok(if closed {
-                json!({ "net": "none", "allow": [], "allow-cidr": [], "presets": [] })
-            } else {
-                Value::Null
-            });
+            // What was closed in words can be opened later; who says nothing about it has no way out at all.
+            let net = if self.is_silent() { "none" } else { "allow" };
+            let none = json!({ "net": net, "allow": [], "allow-cidr": [], "presets": [] });
+            return Ok((if closed { none } else { Value::Null }, Literals::default()));
         }
         let net = if open { "proxy" } else { "allow" };
-        Ok(json!({ "net": net, "allow": allow, "allow-cidr": ranges }))
+        Ok((json!({ "net": net, "allow": allow, "allow-cidr": ranges }), given.literals))
+    }
+
+    /// What a living sandbox may reach from now on: what is left out is cleared.
+    pub(super) fn reach(&self) -> Result<Reach, Refusal> {
+        let (clause, literals) = self.clause(self.allow_internet_access)?;
+        let texts = |name: &str| {
+            let list = clause.get(name).and_then(Value::as_array).into_iter().flatten();
+            list.filter_map(|entry| entry.as_str().map(str::to_owned)).collect()
+        };
+        let net = clause.get("net").and_then(Value::as_str).unwrap_or("allow").to_owned();
+        Ok(Reach { net: Some(net), allow: texts("allow"), allow_cidr: texts("allow-cidr"), literals })
+    }
+
+    /// As it was written, with no value of a header in it but a secret's name.
+    pub(super) fn shown(written: &Value) -> String {
+        let mut shown = written.clone();
+        let rules = shown.get_mut("rules").and_then(Value::as_object_mut);
+        for rule in
+            rules.into_iter().flat_map(|rules| rules.values_mut()).filter_map(Value::as_array_mut).flatten()
+        {
+            let headers = rule.pointer_mut("/transform/headers").and_then(Value::as_object_mut);
+            for value in headers.into_iter().flat_map(|headers| headers.values_mut()) {
+                if value.as_str().is_none_or(|text| !text.contains(SECRET)) {
+                    *value = Value::from("***");
+                }
+            }
+        }
+        shown.to_string()
     }
 }
 
@@ -130,51 +173,86 @@ fn names(entry: &str) -> Result<[String; 2], Refusal> {
     Ok([name.to_owned(), format!("http://{name}")])
 }
 
-/// The rule of a host that a header is put in for.
-fn injection(host: &str, rules: &[Rule]) -> Result<String, Refusal> {
-    let mut headers = Vec::new();
-    for rule in rules {
-        refuse_others(&rule.others, "network.rules")?;
-        if let Some(transform) = &rule.transform {
-            refuse_others(&transform.others, "network.rules.transform")?;
-            headers.extend(&transform.headers);
+/// Secrets that are written out.
+struct Given {
+    /// Makes their names differ from those that the sandbox has.
+    stamp_ms: u64,
+    literals: Literals,
+    count: usize,
+}
+
+impl Given {
+    /// The rule of a host that a header is put in for.
+    fn injection(&mut self, host: &str, rules: &[Rule]) -> Result<String, Refusal> {
+        let mut headers = Vec::new();
+        for rule in rules {
+            refuse_others(&rule.others, "network.rules")?;
+            if let Some(transform) = &rule.transform {
+                refuse_others(&transform.others, "network.rules.transform")?;
+                headers.extend(&transform.headers);
+            }
         }
-    }
-    let [name, _] = names(host)?;
-    let (header, value) = match headers.as_slice() {
-        [] => return Ok(name),
-        [one] => *one,
-        [_, _, ..] => {
+        let [name, _] = names(host)?;
+        let (header, value) = match headers.as_slice() {
+            [] => return Ok(name),
+            [one] => *one,
+            [_, _, ..] => {
+                return Err(refused(
+                    format!(
+                        "`rules` puts {} headers in for `{}`, of one at most",
+                        headers.len(),
+                        shown(host)
+                    ),
+                    "put one header in for a host",
+                ));
+            }
+        };
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let secret = |text: &str| {
+            let name = text.strip_prefix(SECRET)?.strip_suffix('}')?;
+            (!name.is_empty() && name.bytes().all(is_token)).then(|| name.to_owned())
+        };
+        if header.is_empty() || !header.bytes().all(is_token) {
             return Err(refused(
-                format!("`rules` puts {} headers in for `{}`, of one at most", headers.len(), shown(host)),
-                "put one header in for a host",
+                format!("`{}` is not a header's name", shown(header)),
+                "use letters, digits and `-`",
             ));
         }
-    };
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let secret = |text: &str| {
-        let name = text.strip_prefix(SECRET)?.strip_suffix('}')?;
-        (!name.is_empty() && name.bytes().all(is_token)).then(|| name.to_owned())
-    };
-    if header.is_empty() || !header.bytes().all(is_token) {
-        return Err(refused(
-            format!("`{}` is not a header's name", shown(header)),
-            "use letters, digits and `-`",
-        ));
+        let is_authorization = header.eq_ignore_ascii_case("authorization");
+        let kind = match (value.strip_prefix("Bearer ").and_then(secret), secret(value)) {
+            (Some(name), _) if is_authorization => format!("bearer:{name}"),
+            (_, Some(name)) => format!("header:{header}:{name}"),
+            (_, None) if value.contains("${") => {
+                return Err(refused(
+                    format!(
+                        "the value of `{header}` for `{}` has a placeholder that is not known",
+                        shown(host)
+                    ),
+                    "write `${fumehood.secret.NAME}` alone, `Bearer ${fumehood.secret.NAME}`, or the value itself",
+                ));
+            }
+            (_, None) => format!("header:{header}:{}", self.take(header, host, value)?),
+        };
+        Ok(format!("https://{name}/** with {kind}"))
     }
-    let is_authorization = header.eq_ignore_ascii_case("authorization");
-    let kind = match (value.strip_prefix("Bearer ").and_then(secret), secret(value)) {
-        (Some(name), _) if is_authorization => format!("bearer:{name}"),
-        (_, Some(name)) => format!("header:{header}:{name}"),
-        (_, _) => {
+
+    /// A value that is written out is a secret from here on: named, and told to the keeper alone.
+    fn take(&mut self, header: &str, host: &str, value: &str) -> Result<String, Refusal> {
+        let is_plain = |byte: u8| byte == b'\t' || (0x20..0x7f).contains(&byte);
+        if value.len() < LEAST_VALUE || value.len() > MOST_VALUE || !value.bytes().all(is_plain) {
             return Err(refused(
-                format!("the value of `{header}` for `{}` is written out", shown(host)),
-                "the daemon holds no secret's value: have the operator put it into a template as a secret, and write \
-                 `${fumehood.secret.NAME}`, or `Bearer ${fumehood.secret.NAME}`",
+                format!(
+                    "the value of `{header}` for `{}` has not {LEAST_VALUE} to {MOST_VALUE} plain characters",
+                    shown(host)
+                ),
+                "what is put into requests is held as a secret; shorter ones could not be masked in what comes back",
             ));
         }
-    };
-    Ok(format!("https://{name}/** with {kind}"))
+        let name = format!("{GIVEN}{}_{}", self.stamp_ms, self.count);
+        self.count += 1;
+        self.literals.add(name.clone(), value.to_owned().into());
+        Ok(name)
+    }
 }
 
 /// Fields that are not known must not be passed over: what they ask for would not happen.
@@ -209,7 +287,7 @@ mod tests {
 
     fn clause(words: Value, internet: Option<bool>) -> Result<Value, String> {
         let network: Network = serde_json::from_value(words).unwrap();
-        network.clause(internet).map_err(|Refusal(error)| error.to_string())
+        network.clause(internet).map(|(clause, _)| clause).map_err(|Refusal(error)| error.to_string())
     }
 
     #[test]
@@ -217,8 +295,9 @@ mod tests {
         assert_eq!(clause(json!({}), None), Ok(Value::Null));
         assert_eq!(clause(json!({}), Some(true)), Ok(Value::Null));
         let none = json!({ "net": "none", "allow": [], "allow-cidr": [], "presets": [] });
-        assert_eq!(clause(json!({}), Some(false)), Ok(none.clone()));
-        assert_eq!(clause(json!({ "denyOut": ["0.0.0.0/0"] }), None), Ok(none));
+        assert_eq!(clause(json!({}), Some(false)), Ok(none));
+        let closed = json!({ "net": "allow", "allow": [], "allow-cidr": [], "presets": [] });
+        assert_eq!(clause(json!({ "denyOut": ["0.0.0.0/0"] }), None), Ok(closed));
         assert_eq!(
             clause(
                 json!({ "denyOut": ["0.0.0.0/0", "10.0.0.0/8"], "allowOut": ["api.example.com", "192.0.2.1"] }),
@@ -243,6 +322,22 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_written_out_is_a_secret_from_then_on() {
+        let written = json!({ "rules": { "a.example.com": [{ "transform": { "headers": { "X-Key": "l1teral-value" } } }] } });
+        let network = Network::read(&written).map_err(|Refusal(error)| error).unwrap();
+        let (clause, literals) = network.clause(None).map_err(|Refusal(error)| error).unwrap();
+        assert!(!clause.to_string().contains("l1teral"), "{clause}");
+        let rule = clause["allow"][0].as_str().unwrap();
+        let name = rule.rsplit(':').next().unwrap();
+        assert_eq!(literals.get(name), Some("l1teral-value"), "{rule}");
+        assert!(rule.starts_with("https://a.example.com/** with header:X-Key:GIVEN_"), "{rule}");
+        assert!(!Network::shown(&written).contains("l1teral"));
+        let reach = network.reach().map_err(|Refusal(error)| error).unwrap();
+        assert_eq!((reach.allow.len(), reach.net.as_deref()), (1, Some("allow")));
+        assert!(!format!("{reach:?}").contains("l1teral"));
+    }
+
+    #[test]
     fn what_can_not_be_said_is_refused() {
         for (words, why) in [
             (json!({ "denyOut": ["8.8.8.8/32"] }), "only allow"),
@@ -251,8 +346,12 @@ mod tests {
             (json!({ "allowOut": ["a b"] }), "neither"),
             (json!({ "allowOut": ["a with bearer:X"] }), "neither"),
             (
-                json!({ "rules": { "a.example.com": [{ "transform": { "headers": { "X-Key": "literal" } } }] } }),
-                "written out",
+                json!({ "rules": { "a.example.com": [{ "transform": { "headers": { "X-Key": "short" } } }] } }),
+                "plain characters",
+            ),
+            (
+                json!({ "rules": { "a.example.com": [{ "transform": { "headers": { "X-Key": "${e2b.identity.tokens.aws}" } } }] } }),
+                "placeholder",
             ),
             (json!({ "rules": { "a.example.com": [{ "block": true }] } }), "block"),
         ] {

@@ -3,8 +3,8 @@
 //! The keepers tell the truth; the registry tells whose they are. A sandbox that the registry does not know was made
 //! a moment before the last daemon died, or without a daemon, and says itself whose it is.
 
-use super::Engine;
-use super::create::{OWN_LABELS, REPEAT_LABEL, TEAM_LABEL};
+use super::create::{DAEMON_LABEL, OWN_LABELS, REPEAT_LABEL, TEAM_LABEL};
+use super::{Engine, is_nobody};
 use crate::caller::LOCAL_TEAM;
 use crate::clock;
 use crate::error::ApiError;
@@ -13,14 +13,23 @@ use crate::keeper::Keeper;
 use crate::live::Live;
 use crate::registry::{Repeat, Row};
 use crate::sandbox::{BASE_TEMPLATE, Ended, OnTimeout, Sandbox, State};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Phase, Said, Spec, Status};
+use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// A keeper that does not answer by then is asked again by the timers, and its sandbox kept on the books.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One that this daemon made is on its books by then, or was given up.
+const FORSAKEN: Duration = Duration::from_secs(90);
+/// A keeper listens by then, or never will.
+const BIRTH: Duration = Duration::from_secs(60);
 
 /// What `sandbox.json` of a keeper has that matters here.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -35,9 +44,11 @@ impl Engine {
     /// Takes every sandbox whose keeper answers, and ends the others on the books.
     pub(super) async fn adopt(&self) -> Result<(), ApiError> {
         self.0.registry.prune().await?;
+        self.0.strays.inherit(self.0.registry.meant_folders().await?);
         let rows = self.0.registry.living().await?;
         let mut rows: HashMap<TaskId, Row> =
             rows.into_iter().map(|row| (row.sandbox.id.clone(), row)).collect();
+        fault::point(Point::AdoptRead);
         let mut asked = JoinSet::new();
         for (id, keeper) in folders(&self.0.config.sandboxes) {
             asked.spawn(async move {
@@ -47,13 +58,16 @@ impl Engine {
         }
         while let Some(joined) = asked.join_next().await {
             let Ok((id, keeper, said)) = joined else { continue };
+            fault::point(Point::AdoptAsked);
             match said {
                 Ok(Ok(Said::Status(status))) if status.phase != Phase::Ending => {
                     self.take(rows.remove(&id), id, keeper, status).await?;
+                    fault::point(Point::AdoptTaken);
                 }
-                Ok(_) => {}
-                // It is there and silent. Nothing is claimed about it but that it lives.
-                Err(_) => {
+                Ok(Err(error)) if is_nobody(&error) => {}
+                // It is there, and silent or on its way out. Nothing is claimed about it but that it lives; the timers
+                // ask again.
+                Ok(_) | Err(_) => {
                     if let Some(row) = rows.remove(&id) {
                         self.hold(&Live::new(row.sandbox, keeper, row.spec));
                     }
@@ -61,13 +75,76 @@ impl Engine {
             }
         }
         for (id, row) in rows {
-            let expired = row.sandbox.expires_ms.is_some_and(|end| end <= clock::now_ms());
-            let cause = if expired { "expired" } else { "lost" };
+            let cause = self.cause(&row.sandbox).await;
             crate::log::info("adopt", &format!("sandbox {id} did not live on: {cause}"));
             let ended = Some(Ended { at_ms: clock::now_ms(), cause: cause.to_owned() });
             self.keep(Sandbox { state: State::Ended, ended, ..row.sandbox }).await;
         }
+        self.remove_strays().await;
+        crate::spawn::sweep(&self.0.config);
         Ok(())
+    }
+
+    /// Takes what lives and nobody here knows: made without the daemon, or by a keeper that an earlier daemon had
+    /// started and that came to life after this one had looked. What is dead is left to a sweep.
+    pub(super) async fn adopt_strangers(&self) {
+        let known: HashSet<TaskId> = self.living().keys().cloned().collect();
+        let waiting = self.0.pools.ids();
+        for (id, keeper) in folders(&self.0.config.sandboxes) {
+            if known.contains(&id) || waiting.contains(&id) || self.folder(&id).join("kept").exists() {
+                continue;
+            }
+            match tokio::time::timeout(PATIENCE, keeper.call(&Ask::Status)).await {
+                Ok(Ok(Said::Status(status))) if status.phase != Phase::Ending => {
+                    // Its description is there since before it answered.
+                    let told = self.told(&id).await;
+                    let is_new = clock::now_ms().saturating_sub(status.born_ms) < clock::millis(FORSAKEN);
+                    let is_ours = is_new && told.spec.labels.get(DAEMON_LABEL) == Some(&self.0.instance);
+                    if is_ours || self.living().contains_key(&id) {
+                        continue;
+                    }
+                    crate::log::info("adopt", &format!("sandbox {id} was made by somebody else"));
+                    if let Err(error) = self.take(None, id, keeper, status).await {
+                        crate::log::warn("adopt", &error.to_string());
+                    }
+                }
+                Ok(Err(error)) if is_nobody(&error) && self.is_dead(&id) => {
+                    self.0.unswept.store(true, Ordering::Relaxed);
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    /// A keeper that does not listen any more is dead; one that does not yet may be on its way.
+    fn is_dead(&self, id: &TaskId) -> bool {
+        let folder = self.folder(id);
+        let made = std::fs::metadata(&folder).and_then(|meta| meta.modified());
+        folder.join("keeper.sock").exists()
+            || made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age >= BIRTH))
+    }
+
+    fn folder(&self, id: &TaskId) -> PathBuf {
+        self.0.config.sandboxes.join(id.as_str())
+    }
+
+    /// Why a sandbox is no more, from what its keeper or its reaper wrote down.
+    pub(super) async fn cause(&self, sandbox: &Sandbox) -> &'static str {
+        let (records, id) = (self.0.config.state.join("records"), sandbox.id.clone());
+        let read = tokio::task::spawn_blocking(move || fumehood_audit::read(&records, &id)).await;
+        let why = read.ok().and_then(Result::ok).and_then(|read| {
+            read.lines.iter().rev().find_map(|line| match line.known() {
+                Some(Event::Stopped { why, .. }) => Some(why),
+                _ => None,
+            })
+        });
+        let is_over = sandbox.expires_ms.is_some_and(|end| end <= clock::now_ms());
+        match why.as_deref() {
+            Some("asked") => "stopped",
+            Some("expired") => "expired",
+            None if is_over => "expired",
+            Some(_) | None => "lost",
+        }
     }
 
     async fn take(
@@ -77,30 +154,25 @@ impl Engine {
         keeper: Keeper,
         status: Status,
     ) -> Result<(), ApiError> {
+        if status.pooled {
+            // Nobody's: it waited in a pool that is gone, or was about to become somebody's who never heard of it.
+            if row.is_some() {
+                self.0.registry.strike(id.to_string()).await?;
+            }
+            tokio::spawn(async move { keeper.call(&Ask::Stop { keep_files: false }).await });
+            return Ok(());
+        }
+        let is_ours = row.is_some();
         let (mut sandbox, spec, repeat) = match row {
             Some(row) => (row.sandbox, row.spec, None),
-            None => {
-                let told = self.told(&id).await;
-                if told.spec.pooled && !told.spec.labels.contains_key(TEAM_LABEL) {
-                    // It waited in a pool that is gone: nobody's.
-                    tokio::spawn(async move { keeper.call(&Ask::Stop { keep_files: false }).await });
-                    return Ok(());
-                }
-                stranger(id, told.spec, &status)
-            }
+            None => stranger(id.clone(), self.told(&id).await.spec, &status),
         };
         sandbox.state = match status.phase {
             Phase::Paused => State::Paused,
             Phase::Halted => State::Halted,
             Phase::Running | Phase::Ending => State::Running,
         };
-        if sandbox.state == State::Paused {
-            sandbox.expires_ms = None;
-        } else if sandbox.on_timeout == OnTimeout::Stop {
-            sandbox.expires_ms = status.expires_ms;
-        } else if sandbox.expires_ms.is_none() {
-            sandbox.expires_ms = self.end_of(Some(self.0.config.ttl))?;
-        }
+        self.settle_end(&mut sandbox, &keeper, &status, is_ours).await?;
         let halted = self.0.halts.is_halted(&sandbox.team, sandbox.id.as_str());
         if halted && sandbox.state != State::Halted {
             // The kill switch was thrown while this one could not be reached.
@@ -114,8 +186,33 @@ impl Engine {
         Ok(())
     }
 
+    /// When its time is over. The last daemon may have died between a pause or a resume and the time that goes with it:
+    /// one that runs has an end, if it ever had one.
+    async fn settle_end(
+        &self,
+        sandbox: &mut Sandbox,
+        keeper: &Keeper,
+        status: &Status,
+        is_ours: bool,
+    ) -> Result<(), ApiError> {
+        if sandbox.state == State::Paused {
+            sandbox.expires_ms = None;
+            return Ok(());
+        }
+        let own = status.expires_ms.filter(|_| sandbox.on_timeout == OnTimeout::Stop);
+        sandbox.expires_ms = match own.or(sandbox.expires_ms) {
+            None if is_ours => self.end_of(Some(self.0.config.ttl))?,
+            end => end,
+        };
+        if sandbox.on_timeout == OnTimeout::Stop && sandbox.expires_ms != status.expires_ms {
+            // A keeper that can not be told now is asked again when the time is over.
+            let _ = keeper.call(&Ask::Expire { at_ms: sandbox.expires_ms }).await;
+        }
+        Ok(())
+    }
+
     async fn told(&self, id: &TaskId) -> Told {
-        let path = self.0.config.sandboxes.join(id.as_str()).join("sandbox.json");
+        let path = self.folder(id).join("sandbox.json");
         let bytes = tokio::fs::read(path).await.unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }

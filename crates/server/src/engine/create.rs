@@ -12,6 +12,7 @@ use crate::registry::{Repeat, Row};
 use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Sandbox, State};
 use crate::spawn::{self, Birth};
 use crate::template;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Claim, Spec};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
@@ -25,6 +26,8 @@ pub(super) const OWN_LABELS: &str = "fumehood.";
 pub(super) const REPEAT_LABEL: &str = "fumehood.repeat";
 /// The label that says whose it is.
 pub(super) const TEAM_LABEL: &str = "fumehood.team";
+/// The label that says which start of the daemon makes it: one of this start is not a stranger.
+pub(super) const DAEMON_LABEL: &str = "fumehood.daemon";
 const MOST_LABELS: usize = 64;
 const MOST_TEXT_BYTES: usize = 4096;
 const MOST_REPEAT_KEY_BYTES: usize = 256;
@@ -41,6 +44,8 @@ struct Plan<'a> {
     spec: Spec,
     expires_ms: Option<u64>,
     origin: Origin,
+    /// The daemon that makes it.
+    instance: &'a str,
 }
 
 /// What a sandbox comes from.
@@ -61,6 +66,10 @@ impl Engine {
     /// A quota, a flaw in what was asked, or no sandbox came to be.
     pub async fn create(&self, caller: &Caller, new: NewSandbox) -> Result<Sandbox, ApiError> {
         let (engine, caller) = (self.clone(), caller.clone());
+        let from_ms = clock::now_ms();
+        let claimed = self.counters().claimed.load(Ordering::Relaxed);
+        let template = new.template.clone().unwrap_or_else(|| BASE_TEMPLATE.to_owned());
+        let team = caller.team.clone();
         // A caller who goes away meanwhile does not leave half a sandbox.
         let made = tokio::spawn(async move { engine.create_once(&caller, new).await }).await;
         let made = made
@@ -69,6 +78,14 @@ impl Engine {
         let counters = self.counters();
         let counter = if made.is_ok() { &counters.created } else { &counters.create_failures };
         counter.fetch_add(1, Ordering::Relaxed);
+        if self.tracer().is_on() {
+            // With others at the same moment the name may be theirs; the times are its own.
+            let is_claim = self.counters().claimed.load(Ordering::Relaxed) > claimed;
+            let name = if is_claim { "claim" } else { "create" };
+            let task = made.as_ref().map_or("none", |sandbox| sandbox.id.as_str());
+            let said = vec![("template", template.into()), ("team", team.into())];
+            self.tracer().done(name, task, from_ms, &made, said);
+        }
         made
     }
 
@@ -107,9 +124,18 @@ impl Engine {
         new: &NewSandbox,
         repeat: Option<Repeat>,
     ) -> Result<Sandbox, ApiError> {
-        template::judge(&new.envelope, caller.scopes.has(Scope::Admin))?;
+        let is_admin = caller.scopes.has(Scope::Admin);
+        template::judge(&new.envelope, is_admin)?;
         let mut spec = self.template(caller, new.template.as_deref().unwrap_or(BASE_TEMPLATE)).await?;
+        if let Some(clause) = new.envelope.get("network").filter(|_| !is_admin) {
+            let is_own = |name: &str| new.literals.get(name).is_some();
+            crate::network::judge(super::network::clause_of(&spec), clause, &is_own)?;
+        }
         template::lay(&mut spec.envelope, new.envelope.clone());
+        if new.envelope.pointer("/network/allow").is_some() {
+            template::drop_unused(&mut spec);
+        }
+        template::give(&mut spec, &new.literals);
         if new.level.is_some() {
             spec.level.clone_from(&new.level);
         }
@@ -117,7 +143,7 @@ impl Engine {
         self.born(caller, new, spec, Origin { parent: None, repeat }).await
     }
 
-    async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
+    pub(super) async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
         if let Some(spec) = self.0.templates.spec(name) {
             return Ok(spec);
         }
@@ -150,7 +176,7 @@ impl Engine {
             return Err(ApiError::plain(Code::QuotaExceeded, "create the sandbox", cause));
         }
         let expires_ms = self.end_of(Some(ttl))?;
-        let mut plan = Plan { caller, new, spec, expires_ms, origin };
+        let mut plan = Plan { caller, new, spec, expires_ms, origin, instance: &self.0.instance };
         let sandbox = match self.claim(&mut plan).await? {
             Some(sandbox) => sandbox,
             None => self.make_now(plan).await?,
@@ -169,7 +195,8 @@ impl Engine {
     async fn claim(&self, plan: &mut Plan<'_>) -> Result<Option<Sandbox>, ApiError> {
         // Nobody waits for another child of the same moment.
         let is_child = plan.origin.parent.is_some();
-        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_child) else { return Ok(None) };
+        let is_apart = is_child || !plan.spec.literals.is_empty();
+        let Some(key) = self.0.pools.key(&plan.spec).filter(|_| !is_apart) else { return Ok(None) };
         for _ in 0..CLAIMS {
             let Some(birth) = self.0.pools.take(&key, &plan.spec) else { break };
             let claim = Claim {
@@ -182,8 +209,13 @@ impl Engine {
             let (live, child) = plan.live(birth);
             let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
             // On the books first: should the daemon die now, the next one finds whose it became.
-            self.0.registry.register(row, plan.origin.repeat.clone()).await?;
+            if let Err(error) = self.0.registry.register(row, plan.origin.repeat.clone()).await {
+                self.discard(live.keeper().clone(), child);
+                return Err(error);
+            }
+            fault::point(Point::ClaimRegistered);
             if live.keeper().call(&Ask::Claim(claim)).await.is_ok() {
+                fault::point(Point::ClaimDone);
                 self.0.counters.claimed.fetch_add(1, Ordering::Relaxed);
                 let sandbox = live.sandbox();
                 self.hold(&live);
@@ -191,8 +223,8 @@ impl Engine {
                 self.refill(key);
                 return Ok(Some(sandbox));
             }
-            self.0.registry.strike(live.id().to_string()).await?;
             self.discard(live.keeper().clone(), child);
+            self.0.registry.strike(live.id().to_string()).await?;
         }
         self.refill(key);
         Ok(None)
@@ -203,12 +235,18 @@ impl Engine {
         plan.spec.actor = plan.caller.actor();
         plan.spec.expires_ms = plan.keeper_end();
         plan.spec.pooled = false;
+        fault::point(Point::CreateAsked);
         let permit = self.0.spawns.acquire().await;
         let began = Instant::now();
         let birth = spawn::spawn(&self.0.config, &plan.spec).await;
         drop(permit);
+        // The keeper has them; nobody else needs them any more.
+        let had = std::mem::take(&mut plan.spec.literals);
         let birth = birth?;
-        if let Some(key) = self.0.pools.key(&plan.spec) {
+        fault::point(Point::CreateBorn);
+        if had.is_empty()
+            && let Some(key) = self.0.pools.key(&plan.spec)
+        {
             self.0.pools.measured(&key, began.elapsed());
         }
         let (live, child) = plan.live(birth);
@@ -217,6 +255,7 @@ impl Engine {
             self.discard(live.keeper().clone(), child);
             return Err(error);
         }
+        fault::point(Point::CreateRegistered);
         let sandbox = live.sandbox();
         self.hold(&live);
         self.watch(live, child);
@@ -229,14 +268,18 @@ impl Engine {
         tokio::spawn(async move {
             // While all is halted nothing new comes to be; the next claim fills the line again.
             while !engine.0.halts.is_team_halted("")
-                && let Some(spec) = engine.0.pools.wanted(&key)
+                && let Some(mut spec) = engine.0.pools.wanted(&key)
             {
+                spec.labels.insert(DAEMON_LABEL.to_owned(), engine.0.instance.clone());
                 let permit = engine.0.spawns.acquire().await;
                 let began = Instant::now();
                 let birth = spawn::spawn(&engine.0.config, &spec).await;
                 drop(permit);
                 match birth {
-                    Ok(birth) => engine.0.pools.add(&key, birth, began.elapsed()),
+                    Ok(birth) => {
+                        fault::point(Point::PoolBorn);
+                        engine.0.pools.add(&key, birth, began.elapsed());
+                    }
                     Err(error) => {
                         engine.0.pools.give_up(&key);
                         crate::log::warn("pool", &error.to_string());
@@ -272,6 +315,7 @@ impl Plan<'_> {
     fn labels(&self) -> std::collections::BTreeMap<String, String> {
         let mut labels = self.new.labels.clone();
         labels.insert(TEAM_LABEL.to_owned(), self.caller.team.clone());
+        labels.insert(DAEMON_LABEL.to_owned(), self.instance.to_owned());
         if let Some(repeat) = &self.origin.repeat {
             labels.insert(REPEAT_LABEL.to_owned(), format!("{} {}", repeat.fingerprint, repeat.key));
         }

@@ -1,11 +1,12 @@
 //! From running to paused and back, and to the end.
 
-use super::{Engine, Pausing, not_usable};
+use super::{Engine, Pausing, not_usable, whole};
 use crate::clock;
 use crate::error::{ApiError, Code};
 use crate::live::Live;
 use crate::sandbox::{OnTimeout, Sandbox, State};
 use fumehood_keep::client::CallError;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::Ask;
 use std::time::Duration;
 
@@ -17,8 +18,12 @@ impl Engine {
     /// # Errors
     /// Its keeper lives and could not do it.
     pub async fn stop(&self, live: &Live) -> Result<(), ApiError> {
-        let _transition = live.transition().await;
-        self.end(live, "stopped").await
+        let (engine, live) = (self.clone(), live.clone());
+        whole("end the sandbox", async move {
+            let _transition = live.transition().await;
+            engine.end(&live, "stopped").await
+        })
+        .await
     }
 
     /// Freezes a sandbox.
@@ -26,6 +31,17 @@ impl Engine {
     /// # Errors
     /// [`Code::Paused`] if it is; its keeper could not do it.
     pub async fn pause(&self, live: &Live, why: Pausing) -> Result<Sandbox, ApiError> {
+        let (engine, live) = (self.clone(), live.clone());
+        whole("pause the sandbox", async move {
+            let from_ms = clock::now_ms();
+            let paused = engine.pause_now(&live, why).await;
+            engine.tracer().done("pause", live.id().as_str(), from_ms, &paused, Vec::new());
+            paused
+        })
+        .await
+    }
+
+    async fn pause_now(&self, live: &Live, why: Pausing) -> Result<Sandbox, ApiError> {
         let _transition = live.transition().await;
         let now_ms = clock::now_ms();
         let stale = match why {
@@ -42,13 +58,16 @@ impl Engine {
         }
         // From here on nobody enters: whoever comes waits for the transition, and wakes it again.
         live.change(|sandbox| sandbox.state = State::Paused);
+        fault::point(Point::PauseMarked);
         let kept = self.ask(live, &Ask::Expire { at_ms: None }).await;
+        fault::point(Point::PauseTimeless);
         let paused = match kept {
             Ok(_) => self.ask(live, &Ask::Pause).await,
             Err(error) => Err(error),
         };
         match paused {
             Ok(_) => {
+                fault::point(Point::PauseDone);
                 let sandbox = live.change(|sandbox| sandbox.expires_ms = None);
                 self.keep(sandbox.clone()).await;
                 Ok(sandbox)
@@ -86,12 +105,17 @@ impl Engine {
             return Ok((live.sandbox(), true));
         }
         if let Some(ttl) = ttl {
-            let _transition = live.transition().await;
-            let wanted = self.end_of(Some(ttl))?;
-            let has = live.sandbox().expires_ms;
-            if has.is_some_and(|has| wanted.is_none_or(|wanted| wanted > has)) {
-                self.set_end(live, wanted).await?;
-            }
+            let (engine, live) = (self.clone(), live.clone());
+            whole("extend the sandbox's time", async move {
+                let _transition = live.transition().await;
+                let wanted = engine.end_of(Some(ttl))?;
+                let has = live.sandbox().expires_ms;
+                if has.is_some_and(|has| wanted.is_none_or(|wanted| wanted > has)) {
+                    engine.set_end(&live, wanted).await?;
+                }
+                Ok(())
+            })
+            .await?;
         }
         Ok((live.sandbox(), false))
     }
@@ -101,9 +125,13 @@ impl Engine {
     /// # Errors
     /// It is longer than is allowed; the sandbox has ended.
     pub async fn set_ttl(&self, live: &Live, ttl: Duration) -> Result<Sandbox, ApiError> {
-        let _transition = live.transition().await;
-        let end = self.end_of(Some(ttl))?;
-        self.set_end(live, end).await
+        let (engine, live) = (self.clone(), live.clone());
+        whole("set the sandbox's time", async move {
+            let _transition = live.transition().await;
+            let end = engine.end_of(Some(ttl))?;
+            engine.set_end(&live, end).await
+        })
+        .await
     }
 
     /// The caller holds the transition.
@@ -111,18 +139,33 @@ impl Engine {
         if live.state() == State::Ended {
             return Err(ApiError::no_sandbox(live.id().as_str()));
         }
+        fault::point(Point::StopAsked);
         match live.keeper().call(&Ask::Stop { keep_files: false }).await {
             Ok(_) => {}
             // One that is gone already is what was wanted.
             Err(CallError::Unreachable(_) | CallError::Closed) if self.is_gone(live).await => {}
             Err(error) => return Err(error.into()),
         }
+        fault::point(Point::StopDone);
         self.forget(live, cause).await;
         Ok(())
     }
 
     /// Wakes a sandbox that is paused. The flag tells whether it was.
     pub(super) async fn wake(&self, live: &Live, ttl: Option<Duration>) -> Result<bool, ApiError> {
+        let (engine, live) = (self.clone(), live.clone());
+        whole("wake the sandbox", async move {
+            let from_ms = clock::now_ms();
+            let woken = engine.wake_now(&live, ttl).await;
+            if !matches!(woken, Ok(false)) {
+                engine.tracer().done("resume", live.id().as_str(), from_ms, &woken, Vec::new());
+            }
+            woken
+        })
+        .await
+    }
+
+    async fn wake_now(&self, live: &Live, ttl: Option<Duration>) -> Result<bool, ApiError> {
         let _transition = live.transition().await;
         match live.state() {
             State::Running => return Ok(false),
@@ -135,7 +178,9 @@ impl Engine {
             Err(error) if error.code == Code::NotPaused => {}
             Err(error) => return Err(error),
         }
+        fault::point(Point::WakeDone);
         self.set_end(live, end).await?;
+        fault::point(Point::WakeTimed);
         self.keep(live.change(|sandbox| sandbox.state = State::Running)).await;
         Ok(true)
     }
@@ -144,6 +189,7 @@ impl Engine {
     async fn set_end(&self, live: &Live, end: Option<u64>) -> Result<Sandbox, ApiError> {
         let on_timeout = live.sandbox().on_timeout;
         self.ask(live, &Ask::Expire { at_ms: end.filter(|_| on_timeout == OnTimeout::Stop) }).await?;
+        fault::point(Point::TtlDone);
         let sandbox = live.change(|sandbox| sandbox.expires_ms = end);
         self.keep(sandbox.clone()).await;
         Ok(sandbox)

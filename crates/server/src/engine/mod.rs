@@ -7,7 +7,9 @@ mod adopt;
 mod create;
 mod halting;
 mod lifecycle;
+pub mod network;
 mod snapshots;
+mod strays;
 mod timers;
 
 use crate::caller::{Caller, Scope};
@@ -24,18 +26,20 @@ use crate::registry::Registry;
 use crate::sandbox::{Ended, Filter, Listed, Metrics, Page, Sandbox, State};
 use crate::template::Templates;
 use crate::tokens::Tokens;
+use crate::trace::Tracer;
 use fumehood_keep::client::CallError;
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Said, Status};
 use fumehood_model::id::TaskId;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 
-/// Ended sandboxes that a list looks through.
-const MOST_ENDED: usize = 10_000;
+/// Random bytes in the name of a start.
+const INSTANCE_BYTES: usize = 8;
 
 /// The daemon's verbs. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -51,12 +55,18 @@ struct Parts {
     quotas: Quotas,
     pools: Pools,
     halts: Arc<Halts>,
+    /// Of this start of the daemon: keepers that it is just making say so.
+    instance: String,
+    strays: strays::Strays,
+    /// Something may have been left that neither keeper nor reaper removed.
+    unswept: AtomicBool,
     living: RwLock<HashMap<TaskId, Live>>,
     /// Keepers that may be started at once.
     spawns: Semaphore,
     /// Requests with an idempotency key that are under way.
     repeats: create::Repeats,
     counters: Counters,
+    tracer: Tracer,
 }
 
 /// What has happened since the daemon's start, for its metrics.
@@ -91,6 +101,7 @@ impl Engine {
     pub async fn open(config: Config) -> Result<Self, ApiError> {
         let folder = folder(&config.state);
         let registry = Registry::open(&folder)?;
+        let tracer = config.traces.as_deref().map(Tracer::to).transpose()?.unwrap_or_default();
         let parts = Parts {
             keys: Keys::load(registry.clone()).await?,
             tokens: Tokens::open(&folder)?,
@@ -98,10 +109,14 @@ impl Engine {
             quotas: Quotas::load(registry.clone()).await?,
             pools: Pools::new(&config),
             halts: Arc::new(Halts::open(&folder)?),
+            instance: crate::keys::random_hex(INSTANCE_BYTES)?,
+            strays: strays::Strays::default(),
+            unswept: AtomicBool::new(false),
             living: RwLock::default(),
             spawns: Semaphore::new(config.spawns.max(1)),
             repeats: create::Repeats::default(),
             counters: Counters::default(),
+            tracer,
             registry,
             config,
         };
@@ -145,6 +160,12 @@ impl Engine {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    /// Who takes spans.
+    #[must_use]
+    pub fn tracer(&self) -> &Tracer {
+        &self.0.tracer
     }
 
     /// The names of the templates.
@@ -194,8 +215,9 @@ impl Engine {
             .collect();
         if filter.states.contains(&State::Ended) {
             let team = (!caller.scopes.has(Scope::Admin)).then(|| caller.team.clone());
-            let ended = self.0.registry.ended(team, MOST_ENDED).await?;
-            found.extend(ended.into_iter().filter(|sandbox| filter.takes(sandbox)));
+            // One more than is shown tells whether there are more.
+            let most = page.limit().saturating_add(1);
+            found.extend(self.0.registry.ended(team, filter.clone(), page.clone(), most).await?);
         }
         found.sort_by(|a, b| a.id.cmp(&b.id));
         if !page.oldest_first {
@@ -211,7 +233,10 @@ impl Engine {
     pub async fn enter(&self, live: &Live) -> Result<Use, ApiError> {
         loop {
             match live.use_if_running() {
-                Ok(entered) => return Ok(entered),
+                Ok(entered) => {
+                    fault::point(Point::Entered);
+                    return Ok(entered);
+                }
                 Err(State::Paused) if live.sandbox().auto_resume => {
                     self.wake(live, None).await?;
                 }
@@ -265,8 +290,8 @@ impl Engine {
     pub(crate) async fn ask(&self, live: &Live, ask: &Ask) -> Result<Said, ApiError> {
         let said = live.keeper().call(ask).await;
         if matches!(said, Err(CallError::Unreachable(_) | CallError::Closed)) && self.is_gone(live).await {
-            let expired = live.sandbox().expires_ms.is_some_and(|end| end <= clock::now_ms());
-            self.forget(live, if expired { "expired" } else { "lost" }).await;
+            let cause = self.cause(&live.sandbox()).await;
+            self.forget(live, cause).await;
             return Err(not_usable(live, State::Ended));
         }
         said.map_err(ApiError::from)
@@ -274,8 +299,7 @@ impl Engine {
 
     /// Whether nobody listens at a keeper's socket any more: nothing less than that ends a sandbox.
     async fn is_gone(&self, live: &Live) -> bool {
-        let Err(CallError::Unreachable(error)) = live.keeper().call(&Ask::Status).await else { return false };
-        matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
+        live.keeper().call(&Ask::Status).await.is_err_and(|error| is_nobody(&error))
     }
 
     /// Takes a sandbox off the books. Once; what comes later changes nothing.
@@ -292,6 +316,8 @@ impl Engine {
         counters.ended.fetch_add(1, Ordering::Relaxed);
         if cause == "lost" {
             counters.lost.fetch_add(1, Ordering::Relaxed);
+            // Its reaper cleans up, if that lives.
+            self.0.unswept.store(true, Ordering::Relaxed);
         }
         self.0.living.write().unwrap_or_else(PoisonError::into_inner).remove(live.id());
         self.keep(sandbox).await;
@@ -309,6 +335,21 @@ impl Engine {
     fn living(&self) -> std::sync::RwLockReadGuard<'_, HashMap<TaskId, Live>> {
         self.0.living.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Finishes what was begun, also when whoever asked for it goes away meanwhile.
+async fn whole<T: Send + 'static>(
+    what: &str,
+    work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::spawn(work).await;
+    done.map_err(|error| ApiError::plain(Code::Internal, what, error.to_string())).flatten()
+}
+
+/// Whether an error says that nobody listens at a keeper's socket, and not only that it could not be asked just now.
+fn is_nobody(error: &CallError) -> bool {
+    let CallError::Unreachable(error) = error else { return false };
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
 /// The folder of the daemon's own files in a state folder.
@@ -338,7 +379,7 @@ fn cut(found: Vec<Sandbox>, page: &Page) -> Result<Listed, ApiError> {
     let after = page.after.as_deref().map(TaskId::parse).transpose().map_err(|_| {
         ApiError::plain(Code::BadRequest, "list sandboxes", "the page's token is not one that a list gave")
     })?;
-    let limit = page.limit.unwrap_or(Page::USUAL).clamp(1, Page::MOST);
+    let limit = page.limit();
     let mut rest = found.into_iter().filter(|sandbox| {
         after
             .as_ref()

@@ -1,7 +1,9 @@
 //! Files kept under a name, and children that begin with them.
 
 use super::create::Origin;
-use super::{Engine, strange};
+use super::network::without_given;
+use super::strays::Folder;
+use super::{Engine, strange, whole};
 use crate::caller::{Caller, Scope};
 use crate::clock;
 use crate::error::{ApiError, Code};
@@ -9,26 +11,54 @@ use crate::keys;
 use crate::live::Live;
 use crate::registry::Kept;
 use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
+use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Ask, Said, Spec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Children of one fork.
 const MOST_CHILDREN: usize = 100;
-/// Digits that make a snapshot's name among the keepers' unique.
-const RANDOM_BYTES: usize = 10;
 
 // === impl Engine ===
 
 impl Engine {
-    /// Keeps a sandbox's files under a name of the team's own; one is made up if absent.
+    /// Keeps a sandbox's files, or at the level `microvm` the whole of it, under a name of the team's own; one is made
+    /// up if absent. With `memory` it is kept with that, or without, or not at all.
     ///
     /// # Errors
     /// The name is taken; its keeper could not do it.
-    pub async fn snapshot(&self, live: &Live, name: Option<&str>) -> Result<Snapshot, ApiError> {
+    pub async fn snapshot(
+        &self,
+        live: &Live,
+        name: Option<&str>,
+        memory: Option<bool>,
+    ) -> Result<Snapshot, ApiError> {
+        let (engine, live, name) = (self.clone(), live.clone(), name.map(str::to_owned));
+        whole("take the snapshot", async move {
+            let from_ms = clock::now_ms();
+            let taken = engine.keep_files(&live, name, memory).await;
+            let bytes = taken.as_ref().map_or(0, |snapshot| snapshot.bytes);
+            engine.tracer().done(
+                "snapshot",
+                live.id().as_str(),
+                from_ms,
+                &taken,
+                vec![("bytes", bytes.into())],
+            );
+            taken
+        })
+        .await
+    }
+
+    async fn keep_files(
+        &self,
+        live: &Live,
+        name: Option<String>,
+        memory: Option<bool>,
+    ) -> Result<Snapshot, ApiError> {
         let sandbox = live.sandbox();
-        let folder = format!("s{}", keys::random_hex(RANDOM_BYTES)?);
-        let name = name.map_or_else(|| folder.clone(), str::to_owned);
+        let folder = self.0.strays.folder()?;
+        let name = name.unwrap_or_else(|| folder.name().to_owned());
         keys::name(&name, "snapshot")?;
         let taken = || {
             let cause = format!("there is a snapshot or a template `{name}`");
@@ -38,13 +68,7 @@ impl Engine {
         if known.is_some() || self.0.templates.spec(&name).is_some() {
             return Err(taken());
         }
-        let transition = live.transition().await;
-        let Said::Snapshot { bytes, frozen_us, .. } =
-            self.ask(live, &Ask::Snapshot { name: folder.clone() }).await?
-        else {
-            return Err(strange("Snapshot"));
-        };
-        drop(transition);
+        let (bytes, frozen_us) = self.copy_files(live, &folder, memory).await?;
         let snapshot = Snapshot {
             name: name.clone(),
             team: sandbox.team,
@@ -54,9 +78,34 @@ impl Engine {
             bytes,
             frozen_us,
         };
-        let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..live.spec().clone() };
-        let kept = Kept { snapshot: snapshot.clone(), folder, spec };
-        if self.0.registry.add_snapshot(kept).await? { Ok(snapshot) } else { Err(taken()) }
+        let spec = without_given(live.spec());
+        let spec = Spec { labels: BTreeMap::new(), actor: String::new(), ..spec };
+        let kept = Kept { snapshot: snapshot.clone(), folder: folder.name().to_owned(), spec };
+        let added = self.0.registry.add_snapshot(kept).await?;
+        fault::point(Point::SnapshotKept);
+        if added {
+            folder.settle();
+            return Ok(snapshot);
+        }
+        Err(taken())
+    }
+
+    /// Copies a sandbox's files to a folder that is nobody's yet: gives the bytes, and how long it stood still (µs).
+    async fn copy_files(
+        &self,
+        live: &Live,
+        folder: &Folder,
+        memory: Option<bool>,
+    ) -> Result<(u64, u64), ApiError> {
+        self.0.registry.mean_folder(folder.name().to_owned()).await?;
+        fault::point(Point::SnapshotMeant);
+        let _transition = live.transition().await;
+        let said = self.ask(live, &Ask::Snapshot { name: folder.name().to_owned(), memory }).await?;
+        fault::point(Point::SnapshotTaken);
+        match said {
+            Said::Snapshot { bytes, frozen_us, .. } => Ok((bytes, frozen_us)),
+            _ => Err(strange("Snapshot")),
+        }
     }
 
     /// The caller's snapshots, by name.
@@ -79,14 +128,17 @@ impl Engine {
             let cause = format!("snapshot `{shown}` was not found");
             return Err(ApiError::plain(Code::NotFound, "remove the snapshot", cause));
         };
-        self.0.registry.remove_snapshot(caller.team.clone(), name.to_owned()).await?;
-        let folder = self.0.config.snapshots.join(&kept.folder);
-        match tokio::fs::remove_dir_all(&folder).await {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(ApiError::plain(Code::Internal, "remove the snapshot's files", error.to_string()))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        let (engine, team, name) = (self.clone(), caller.team.clone(), name.to_owned());
+        whole("remove the snapshot", async move {
+            let folder = engine.0.strays.hold(&kept.folder);
+            engine.0.registry.disown_snapshot(team, name, kept.folder).await?;
+            fault::point(Point::SnapshotForgotten);
+            // Gone for the caller; the files go now, or with a later look.
+            drop(folder);
+            engine.remove_strays().await;
+            Ok(())
+        })
+        .await
     }
 
     /// Makes `count` children of a sandbox, each with files like its own at one moment.
@@ -104,9 +156,30 @@ impl Engine {
             let cause = format!("{count} children were asked for, of 1 to {MOST_CHILDREN}");
             return Err(ApiError::plain(Code::BadRequest, "fork the sandbox", cause));
         }
-        let snapshot = self.snapshot(live, None).await?;
+        let (engine, caller, live) = (self.clone(), caller.clone(), live.clone());
+        whole("fork the sandbox", async move {
+            let from_ms = clock::now_ms();
+            let forked = engine.make_children(&caller, &live, count, ttl).await;
+            let said = vec![("children", count.into())];
+            engine.tracer().done("fork", live.id().as_str(), from_ms, &forked, said);
+            forked
+        })
+        .await
+    }
+
+    async fn make_children(
+        &self,
+        caller: &Caller,
+        live: &Live,
+        count: usize,
+        ttl: Option<Duration>,
+    ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
+        // Never anybody's: whatever happens, it is removed in the end.
+        let folder = self.0.strays.folder()?;
+        self.copy_files(live, &folder, None).await?;
+        fault::point(Point::ForkTaken);
         let parent = live.sandbox();
-        let spec = Spec { snapshot: Some(snapshot.name.clone()), ..live.spec().clone() };
+        let spec = Spec { snapshot: Some(folder.name().to_owned()), ..without_given(live.spec()) };
         let new = NewSandbox {
             template: Some(parent.template),
             ttl,
@@ -130,11 +203,10 @@ impl Engine {
                 .map_err(|error| ApiError::plain(Code::Internal, "fork the sandbox", error.to_string()));
             children.push(child.flatten());
         }
+        fault::point(Point::ForkBorn);
         // Each child has a copy of its own by now.
-        let owner = Caller { team: snapshot.team, ..caller.clone() };
-        if let Err(error) = self.remove_snapshot(&owner, &snapshot.name).await {
-            crate::log::warn("fork", &error.to_string());
-        }
+        drop(folder);
+        self.remove_strays().await;
         Ok(children)
     }
 }

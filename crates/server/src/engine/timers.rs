@@ -4,6 +4,11 @@ use super::{Engine, Pausing};
 use crate::clock;
 use crate::live::Live;
 use crate::sandbox::{OnTimeout, State};
+use crate::trace::Reader;
+use fumehood_keep::fault::{self, Point};
+use fumehood_model::id::TaskId;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -13,6 +18,8 @@ const TICK: Duration = Duration::from_millis(250);
 const MEASURE: Duration = Duration::from_secs(5);
 /// Old rows are forgotten this often.
 const PRUNE: Duration = Duration::from_secs(3600);
+/// How often records are read for traces.
+const FOLLOW: Duration = Duration::from_secs(1);
 /// Keepers that are measured at once.
 const ABREAST: usize = 16;
 
@@ -27,6 +34,10 @@ impl Engine {
         tokio::spawn(async move { engine.times().await });
         let engine = self.clone();
         tokio::spawn(async move { engine.measurements().await });
+        if self.tracer().is_on() {
+            let engine = self.clone();
+            tokio::spawn(async move { engine.records().await });
+        }
         let engine = self.clone();
         tokio::spawn(async move {
             loop {
@@ -36,6 +47,36 @@ impl Engine {
                 }
             }
         });
+    }
+
+    /// Follows the records of all sandboxes, for traces. One that ends is read to its end.
+    async fn records(&self) {
+        // Those that lived before this daemon were told of by the one before.
+        let old: Vec<_> = self.all().into_iter().map(|live| (live.id().clone(), true)).collect();
+        let mut known: HashMap<TaskId, bool> = old.into_iter().collect();
+        let mut readers: HashMap<TaskId, Reader> = HashMap::new();
+        loop {
+            let living: Vec<TaskId> = self.all().into_iter().map(|live| live.id().clone()).collect();
+            let (folder, tracer) = (self.0.config.records.clone(), self.tracer().clone());
+            let seen = living.clone();
+            let read = tokio::task::spawn_blocking(move || {
+                for id in seen {
+                    let path = folder.join(format!("{id}.jsonl"));
+                    let is_old = known.remove(&id).is_some();
+                    readers
+                        .entry(id)
+                        .or_insert_with(|| if is_old { Reader::at_end(&path) } else { Reader::default() });
+                }
+                readers.iter_mut().for_each(|(id, reader)| {
+                    reader.read(&folder.join(format!("{id}.jsonl")), id.as_str(), &tracer);
+                });
+                readers.retain(|id, _| living.contains(id));
+                (readers, known)
+            });
+            let Ok(back) = read.await else { return };
+            (readers, known) = back;
+            tokio::time::sleep(FOLLOW).await;
+        }
     }
 
     async fn times(&self) {
@@ -62,7 +103,9 @@ impl Engine {
 
     /// Decides again while nobody else can change the state: whoever came in between is not disturbed.
     async fn time_is_over(&self, live: &Live) {
-        let done = if !live.is_expired(clock::now_ms()) {
+        let is_idle = !live.is_expired(clock::now_ms());
+        fault::point(if is_idle { Point::IdleFound } else { Point::ExpiryFound });
+        let done = if is_idle {
             self.pause(live, Pausing::Idle).await.map(|_| ())
         } else if live.sandbox().on_timeout == OnTimeout::Pause {
             self.pause(live, Pausing::Expired).await.map(|_| ())
@@ -103,6 +146,11 @@ impl Engine {
                 });
             }
             while asked.join_next().await.is_some() {}
+            self.remove_strays().await;
+            self.adopt_strangers().await;
+            if self.0.unswept.swap(false, Ordering::Relaxed) {
+                crate::spawn::sweep(&self.0.config);
+            }
         }
     }
 }

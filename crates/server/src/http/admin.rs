@@ -212,6 +212,17 @@ pub(super) async fn metrics(State(engine): State<Engine>) -> impl IntoResponse {
             "# HELP fumehood_{name}_total {help}\n# TYPE fumehood_{name}_total counter\nfumehood_{name}_total {value}"
         );
     }
+    if let Some((sent, dropped)) = engine.tracer().counts() {
+        for (name, help, value) in [
+            ("trace_spans_sent", "Spans that the collector took.", sent),
+            ("trace_spans_dropped", "Spans that it did not take, or that had no room.", dropped),
+        ] {
+            let _ = writeln!(
+                text,
+                "# HELP fumehood_{name}_total {help}\n# TYPE fumehood_{name}_total counter\nfumehood_{name}_total {value}"
+            );
+        }
+    }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text)
 }
 

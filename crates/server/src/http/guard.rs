@@ -6,18 +6,25 @@ use crate::error::{ApiError, Code};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 /// Goes on only with names of ours in `Host` and `Origin`.
-pub(super) async fn names(State(engine): State<Engine>, request: Request, next: Next) -> Response {
+pub(super) async fn names(State(engine): State<Engine>, mut request: Request, next: Next) -> Response {
     let counters = engine.counters();
     counters.requests.fetch_add(1, Ordering::Relaxed);
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let response = match judge(&engine.config().domains, authority.as_deref(), request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            // HTTP/2 has it in the request's target alone, and everything behind this looks in one place.
+            let named = authority.and_then(|authority| HeaderValue::try_from(authority).ok());
+            if let Some(host) = named.filter(|_| !request.headers().contains_key(HOST)) {
+                request.headers_mut().insert(HOST, host);
+            }
+            next.run(request).await
+        }
         Err(error) => error.into_response(),
     };
     if response.status().is_client_error() {

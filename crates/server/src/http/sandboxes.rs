@@ -2,6 +2,7 @@
 
 use super::ask::{Asked, Words};
 use crate::caller::Caller;
+use crate::engine::network::Reach;
 use crate::engine::{Engine, Pausing};
 use crate::error::{ApiError, Code};
 use crate::sandbox::{
@@ -10,6 +11,7 @@ use crate::sandbox::{
 use crate::tokens::Purpose;
 use axum::Json;
 use axum::extract::{Path, State};
+use fumehood_keep::literals::Literals;
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +64,20 @@ pub(super) struct Span {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Named {
     name: Option<String>,
+    /// With memory and processes, or files alone; what the sandbox's level keeps, if absent.
+    memory: Option<bool>,
+}
+
+/// What a sandbox may reach from now on, in the words of `fumehood.toml`. What is left out is nothing.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NetworkChange {
+    /// `none`, `dns`, `allow` or `proxy`.
+    net: Option<String>,
+    /// Rules.
+    allow: Vec<String>,
+    /// Address ranges, each with ports.
+    allow_cidr: Vec<String>,
 }
 
 /// A fork.
@@ -118,9 +134,21 @@ pub(super) async fn create(
         labels: create.labels,
         env: create.env.into_iter().collect(),
         envelope: create.envelope,
+        literals: Literals::default(),
         idempotency_key: idempotency_key.transpose()?,
     };
     Ok((StatusCode::CREATED, Json(engine.create(&caller, new).await?)))
+}
+
+pub(super) async fn network(
+    State(engine): State<Engine>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Words(NetworkChange { net, allow, allow_cidr }): Words<NetworkChange>,
+) -> Result<StatusCode, ApiError> {
+    let reach = Reach { net, allow, allow_cidr, ..Reach::default() };
+    engine.change_network(&caller, &engine.find(&caller, &id)?, reach).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn list(
@@ -241,7 +269,7 @@ pub(super) async fn snapshot(
     Words(named): Words<Named>,
 ) -> Result<(StatusCode, Json<Snapshot>), ApiError> {
     let live = engine.find(&caller, &id)?;
-    Ok((StatusCode::CREATED, Json(engine.snapshot(&live, named.name.as_deref()).await?)))
+    Ok((StatusCode::CREATED, Json(engine.snapshot(&live, named.name.as_deref(), named.memory).await?)))
 }
 
 pub(super) async fn fork(

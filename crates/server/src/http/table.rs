@@ -108,6 +108,15 @@ fn of_sandboxes() -> Vec<Route> {
             delete(sandboxes::stop),
         )
         .says(204, Said::Nothing),
+        Route::new(
+            "put",
+            "/v1/sandboxes/{id}/network",
+            write,
+            "Change what a sandbox may reach",
+            put(sandboxes::network),
+        )
+        .body::<sandboxes::NetworkChange>()
+        .says(204, Said::Nothing),
         Route::new("post", "/v1/sandboxes/{id}/pause", write, "Freeze a sandbox", post(sandboxes::pause))
             .answer::<Sandbox>(200),
         Route::new("post", "/v1/sandboxes/{id}/resume", write, "Thaw a sandbox", post(sandboxes::resume))

@@ -70,7 +70,7 @@ impl Registry {
     pub fn open(folder: &Path) -> Result<Self, ApiError> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(failed("make the daemon's folder", error));
+                return Err(ApiError::of_host(Code::Registry, "make the daemon's folder", &error));
             }
             Ok(()) | Err(_) => {}
         }
@@ -102,7 +102,7 @@ impl Registry {
         });
         self.jobs.send(job).await.map_err(|_| failed(what, "its thread ended"))?;
         let done = answered.await.map_err(|_| failed(what, "its thread ended"))?;
-        done.map_err(|error| failed(what, error))
+        done.map_err(|error| unwritten(what, &error))
     }
 
     /// Brings all that was written into the one file.
@@ -147,10 +147,35 @@ fn failed(what: &str, cause: impl ToString) -> ApiError {
     ApiError::plain(Code::Registry, what, cause.to_string())
 }
 
+/// Why a statement was not carried out. Nothing of it was written then.
+fn unwritten(what: &str, error: &rusqlite::Error) -> ApiError {
+    use rusqlite::ErrorCode;
+    let remedy = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another program holds `serve/registry.sqlite` locked: end it, and try again"
+        }
+        Some(ErrorCode::DiskFull) => fumehood_model::remedy::NO_SPACE,
+        Some(ErrorCode::ReadOnly) => {
+            "the registry is read-only: mount the disk of the state folder writable, and give yourself the rights to `serve`"
+        }
+        Some(ErrorCode::CannotOpen) => {
+            "see that `serve` in the state folder is yours, and that the daemon may open more files (`ulimit -n`)"
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            "the disk of the state folder is full or fails: free space there, and look at the host's log"
+        }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            "the registry is damaged: end the daemon, and bring a copy of `serve/registry.sqlite` back"
+        }
+        Some(_) | None => Code::Registry.remedy(),
+    };
+    ApiError::new(Code::Registry, what, error.to_string(), remedy)
+}
+
 fn lock(path: &Path) -> Result<File, ApiError> {
     let what = "take the daemon's folder";
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = file.map_err(|error| failed(what, error))?;
+    let file = file.map_err(|error| ApiError::of_host(Code::Registry, what, &error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(ApiError::new(
@@ -170,7 +195,7 @@ fn open(path: &Path) -> Result<Connection, ApiError> {
         judge(&connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?, path)?;
     } else {
         let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-        made.map_err(|error| failed("make the registry", error))?;
+        made.map_err(|error| ApiError::of_host(Code::Registry, "make the registry", &error))?;
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     prepare(&connection, is_new).map_err(|error| broken(path, &error))?;
@@ -229,7 +254,7 @@ fn broken(path: &Path, error: &rusqlite::Error) -> ApiError {
             "end that program; nothing was changed",
         ),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => refused(path, &error.to_string()),
-        Some(_) | None => failed("open the registry", error),
+        Some(_) | None => unwritten("open the registry", error),
     }
 }
 
@@ -314,5 +339,55 @@ mod tests {
         other.execute_batch("BEGIN EXCLUSIVE").unwrap();
         let error = Registry::open(base.path()).unwrap_err();
         assert!(error.cause.contains("locked"), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn ended_sandboxes_come_in_parts_of_which_none_is_read_twice() {
+        use crate::sandbox::{Ended, Filter, OnTimeout, Page, Sandbox, State};
+        let base = folder();
+        let registry = Registry::open(base.path()).unwrap();
+        let sandbox = |number: u64| Sandbox {
+            id: fumehood_model::id::TaskId::new(number, 1),
+            team: if number % 3 == 0 { "b" } else { "a" }.to_owned(),
+            template: "base".to_owned(),
+            level: "container".to_owned(),
+            state: State::Ended,
+            labels: std::collections::BTreeMap::from([("even".to_owned(), (number % 2 == 0).to_string())]),
+            created_ms: number,
+            expires_ms: None,
+            on_timeout: OnTimeout::Stop,
+            auto_resume: false,
+            idle_pause_ms: None,
+            memory_limit_bytes: 0,
+            disk_limit_bytes: 0,
+            cpu_milli: None,
+            parent: None,
+            home: String::new(),
+            cwd: String::new(),
+            ended: Some(Ended { at_ms: number, cause: "stopped".to_owned() }),
+        };
+        for number in 1..=30 {
+            let row = Row { sandbox: sandbox(number), spec: fumehood_keep::wire::Spec::default() };
+            registry.register(row, None).await.unwrap();
+            registry.update(sandbox(number)).await.unwrap();
+        }
+        let even = std::collections::BTreeMap::from([("even".to_owned(), "true".to_owned())]);
+        let filter = Filter { states: vec![State::Ended], labels: even, ..Filter::default() };
+        for oldest_first in [true, false] {
+            let (mut seen, mut after) = (Vec::new(), None);
+            loop {
+                let page = Page { after: after.clone(), limit: None, oldest_first };
+                let part = registry.ended(Some("a".to_owned()), filter.clone(), page, 3).await.unwrap();
+                let Some(last) = part.last() else { break };
+                after = Some(last.id.to_string());
+                assert!(part.len() <= 3);
+                seen.extend(part.iter().map(|sandbox| sandbox.created_ms));
+            }
+            let mut wanted: Vec<u64> = (1..=30).filter(|number| number % 2 == 0 && number % 3 != 0).collect();
+            if !oldest_first {
+                wanted.reverse();
+            }
+            assert_eq!(seen, wanted);
+        }
     }
 }

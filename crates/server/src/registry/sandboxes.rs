@@ -3,7 +3,7 @@
 use super::{Registry, stored};
 use crate::clock;
 use crate::error::ApiError;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Filter, Page, Sandbox};
 use fumehood_keep::wire::Spec;
 use rusqlite::OptionalExtension as _;
 
@@ -73,6 +73,18 @@ impl Registry {
         .await
     }
 
+    /// Keeps what a sandbox is made of now.
+    pub(crate) async fn update_spec(&self, id: String, spec: Spec) -> Result<(), ApiError> {
+        let spec = words(&spec);
+        self.run("keep the sandbox's network", move |connection| {
+            connection
+                .prepare("UPDATE sandboxes SET spec = ?2 WHERE id = ?1")?
+                .execute((id, spec))
+                .map(|_| ())
+        })
+        .await
+    }
+
     /// Takes a sandbox off the books that never came to be anybody's.
     pub(crate) async fn strike(&self, id: String) -> Result<(), ApiError> {
         self.run("strike the sandbox", move |connection| {
@@ -96,16 +108,24 @@ impl Registry {
         .await
     }
 
-    /// Those that have ended, of one team (of all if absent), the newest first, at most `most`.
-    pub(crate) async fn ended(&self, team: Option<String>, most: usize) -> Result<Vec<Sandbox>, ApiError> {
+    /// A part of those that have ended, of one team (of all if absent): the first `most` after a place in the order
+    /// that the filter takes. No more rows are read than it takes to find them.
+    pub(crate) async fn ended(
+        &self,
+        team: Option<String>,
+        filter: Filter,
+        page: Page,
+        most: usize,
+    ) -> Result<Vec<Sandbox>, ApiError> {
         self.run("read the sandboxes", move |connection| {
-            let mut statement = connection.prepare(
+            let (follows, order) = if page.oldest_first { (">", "ASC") } else { ("<", "DESC") };
+            let mut statement = connection.prepare(&format!(
                 "SELECT body FROM sandboxes WHERE ended_ms IS NOT NULL AND (?1 IS NULL OR team = ?1)
-                 ORDER BY id DESC LIMIT ?2",
-            )?;
-            let most = i64::try_from(most).unwrap_or(i64::MAX);
-            let rows = statement.query_map((team, most), |row| parsed(row, 0))?;
-            rows.collect()
+                 AND (?2 IS NULL OR id {follows} ?2) ORDER BY id {order}"
+            ))?;
+            let rows = statement.query_map((team, page.after), |row| parsed(row, 0))?;
+            let fitting = rows.filter(|row| row.as_ref().map_or(true, |sandbox| filter.takes(sandbox)));
+            fitting.take(most).collect()
         })
         .await
     }

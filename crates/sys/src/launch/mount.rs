@@ -16,6 +16,8 @@ const FSMOUNT_CLOEXEC: usize = 1;
 const FSCONFIG_SET_FLAG: usize = 0;
 const FSCONFIG_SET_STRING: usize = 1;
 const FSCONFIG_CMD_CREATE: usize = 6;
+const FSCONFIG_CMD_RECONFIGURE: usize = 7;
+const FSPICK_CLOEXEC: usize = 1;
 const MOUNT_ATTR_RDONLY: u64 = 0x1;
 const MOUNT_ATTR_NOSUID: u64 = 0x2;
 const MOUNT_ATTR_NODEV: u64 = 0x4;
@@ -50,18 +52,36 @@ pub(super) fn private() -> Result<()> {
 }
 
 pub(super) fn new_root(root: &Root) -> Result<()> {
-    let mut size = [0; 24];
-    let mut inodes = [0; 24];
-    let options = [
-        (c"size", decimal(&mut size, root.size_bytes)),
-        (c"nr_inodes", decimal(&mut inodes, root.inodes)),
-        (c"mode", c"0755"),
-    ];
+    let (mut size, mut inodes) = ([0; 24], [0; 24]);
+    let [size, inodes] = extent(&mut size, root.size_bytes, &mut inodes, root.inodes);
+    let options = [size, inodes, (c"mode", c"0755")];
     let attributes = Attributes { read_only: false, devices: root.devices, executable: true };
     let tree = filesystem(c"tmpfs", &options, &[], attributes)?;
     let result = place(tree, &root.at).and_then(|()| chdir_to(tree));
     raw::close(tree);
     result
+}
+
+/// Gives the memory-backed file system of the working directory another size.
+pub(super) fn resize_root(size_bytes: u64, inodes: u64) -> Result<()> {
+    let (mut size, mut files) = ([0; 24], [0; 24]);
+    let options = extent(&mut size, size_bytes, &mut files, inodes);
+    // SAFETY: a live C string.
+    let context = unsafe { syscall(libc::SYS_fspick, [fd(CWD), ptr(c"."), FSPICK_CLOEXEC, 0, 0, 0]) };
+    let context = context.map(raw::to_fd)?;
+    let result = configure(context, &options, &[], FSCONFIG_CMD_RECONFIGURE);
+    raw::close(context);
+    result
+}
+
+/// How much fits into a memory-backed file system.
+fn extent<'a>(
+    size: &'a mut [u8; 24],
+    size_bytes: u64,
+    files: &'a mut [u8; 24],
+    inodes: u64,
+) -> [(&'static CStr, &'a CStr); 2] {
+    [(c"size", decimal(size, size_bytes)), (c"nr_inodes", decimal(files, inodes))]
 }
 
 /// Puts a detached mount onto an existing folder.
@@ -231,7 +251,7 @@ fn filesystem(
     // SAFETY: a live C string.
     let context =
         unsafe { syscall(libc::SYS_fsopen, [ptr(kind), FSOPEN_CLOEXEC, 0, 0, 0, 0]) }.map(raw::to_fd)?;
-    let result = configure(context, options, flags).and_then(|()| {
+    let result = configure(context, options, flags, FSCONFIG_CMD_CREATE).and_then(|()| {
         let bits = attributes.bits() as usize;
         // SAFETY: numbers only.
         unsafe { syscall(libc::SYS_fsmount, [fd(context), FSMOUNT_CLOEXEC, bits, 0, 0, 0]) }
@@ -240,7 +260,7 @@ fn filesystem(
     result.map(raw::to_fd)
 }
 
-fn configure(context: RawFd, options: &[(&CStr, &CStr)], flags: &[&CStr]) -> Result<()> {
+fn configure(context: RawFd, options: &[(&CStr, &CStr)], flags: &[&CStr], command: usize) -> Result<()> {
     for flag in flags {
         // SAFETY: a live C string; the value is null for a flag.
         unsafe { syscall(libc::SYS_fsconfig, [fd(context), FSCONFIG_SET_FLAG, ptr(flag), 0, 0, 0]) }?;
@@ -252,7 +272,7 @@ fn configure(context: RawFd, options: &[(&CStr, &CStr)], flags: &[&CStr]) -> Res
         }?;
     }
     // SAFETY: no pointer is passed.
-    unsafe { syscall(libc::SYS_fsconfig, [fd(context), FSCONFIG_CMD_CREATE, 0, 0, 0, 0]) }.map(drop)
+    unsafe { syscall(libc::SYS_fsconfig, [fd(context), command, 0, 0, 0, 0]) }.map(drop)
 }
 
 /// Puts a tree onto what stands at `target`: a folder of ours on the host when it is absolute, and

@@ -123,6 +123,8 @@ pub struct Gateway {
     shape: GatewayShape,
     filter: Vec<Instruction>,
     sandbox: Sandbox,
+    /// Whether its maker is in its network namespace already, by [`super::Op::GatewayNetwork`].
+    within: bool,
     /// The socket, and the tag, that the descriptors are sent with; otherwise they are kept as products.
     through: Option<(OwnedFd, u8)>,
     part: AtomicUsize,
@@ -161,8 +163,10 @@ impl Gateway {
         Self::new(shape, Sandbox::Machine, None)
     }
 
-    pub(super) fn beside(shape: GatewayShape, sandbox: Arc<Outcome>) -> Self {
-        Self::new(shape, Sandbox::Of(sandbox), None)
+    pub(super) fn beside(shape: GatewayShape, sandbox: Arc<Outcome>, within: bool) -> Self {
+        let mut gateway = Self::new(shape, Sandbox::Of(sandbox), None);
+        gateway.within = within;
+        gateway
     }
 
     fn new(shape: GatewayShape, sandbox: Sandbox, through: Option<(OwnedFd, u8)>) -> Self {
@@ -175,7 +179,7 @@ impl Gateway {
             Listeners::Every(_) => observer::filter(Heard::Every, shape.proxy),
         };
         let (part, errno) = (AtomicUsize::new(NETWORK), AtomicI32::new(0));
-        Self { shape, filter, sandbox, through, part, errno, place: Place::new() }
+        Self { shape, filter, sandbox, within: false, through, part, errno, place: Place::new() }
     }
 
     /// Starts making it beside the calling child.
@@ -210,10 +214,7 @@ impl Gateway {
             || raw::open(CWD, c"/proc/self/ns/net", libc::O_RDONLY | libc::O_CLOEXEC, 0).map(Held);
         part(NETWORK);
         let here = own_network()?;
-        new_network()?;
-        let outer = Netlink::route()?;
-        outer.apply(everything_is_local())?;
-        GATEWAY_SETTINGS.iter().try_for_each(set)?;
+        let outer = if self.within { Netlink::route() } else { network() }?;
         part(LISTEN);
         self.listen(keep)?;
         part(REDIRECT);
@@ -325,6 +326,15 @@ impl Gateway {
         inner.apply(batch)?;
         outer.await_carrier(LINK)
     }
+}
+
+/// Takes a network namespace in which every address is local, as a gateway's is.
+pub(super) fn network() -> Result<Netlink> {
+    new_network()?;
+    let outer = Netlink::route()?;
+    outer.apply(everything_is_local())?;
+    GATEWAY_SETTINGS.iter().try_for_each(set)?;
+    Ok(outer)
 }
 
 impl Drop for Gateway {

@@ -87,6 +87,8 @@ pub enum Op {
     BecomeRoot,
     /// Bring loopback up.
     LoopbackUp,
+    /// Take a network namespace as a gateway's is, for an [`Op::Gateway`] that is yet to come.
+    GatewayNetwork,
     /// Make a gateway and join a network to it.
     Gateway(Box<Gateway>),
     /// Start that in a companion of this child, which is in the network namespace to be joined.
@@ -99,6 +101,11 @@ pub enum Op {
     MountsPrivate,
     /// A fresh memory-backed root; becomes the working directory.
     NewRoot(Root),
+    /// Give that root, where the working directory is, another size.
+    ResizeRoot {
+        size_bytes: u64,
+        inodes: u64,
+    },
     /// Put a detached mount onto a host folder. The descriptor goes on showing it, wherever it is mounted.
     Attach {
         tree: Arc<OwnedFd>,
@@ -298,6 +305,10 @@ impl Program {
         self.steps.extend(other.steps);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     pub(super) fn phrase(&self, step: usize) -> &'static str {
         match self.steps.get(step) {
             Some((Op::Gateway(gateway), _)) => gateway.phrase(),
@@ -309,7 +320,12 @@ impl Program {
 
     /// Applies every step in order. Returns when one failed, or when none executed a program.
     pub(super) fn apply(&self, outcome: &Outcome) {
-        for (step, (op, _)) in self.steps.iter().enumerate() {
+        self.apply_after(0, outcome);
+    }
+
+    /// As [`Program::apply`], for a program whose first step counts as number `first`.
+    pub(super) fn apply_after(&self, first: usize, outcome: &Outcome) {
+        for (step, (op, _)) in (first..).zip(&self.steps) {
             if matches!(op, Op::Execute { .. } | Op::BecomeProgram(_) | Op::ExecutePath { .. }) {
                 outcome.fate.store(EXECUTING, Ordering::Release);
             }
@@ -344,6 +360,7 @@ impl Op {
             Self::Become { ids } => ids::become_user(*ids),
             Self::BecomeRoot => ids::become_root(),
             Self::LoopbackUp => ids::loopback_up(),
+            Self::GatewayNetwork => net::network().map(drop),
             Self::Gateway(gateway) => gateway.make(&keep),
             Self::BeginGateway(gateway) => gateway.begin(),
             Self::AwaitGateway(gateway) => gateway.finish(),
@@ -351,6 +368,7 @@ impl Op {
             Self::Hostname(name) => ids::hostname(name),
             Self::MountsPrivate => mount::private(),
             Self::NewRoot(root) => mount::new_root(root),
+            Self::ResizeRoot { size_bytes, inodes } => mount::resize_root(*size_bytes, *inodes),
             Self::Attach { tree, at } => mount::attach(tree, at),
             Self::Bind { source, target, attributes, idmap } => {
                 mount::bind(source, target, *attributes, idmap.as_ref())

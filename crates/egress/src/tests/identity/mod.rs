@@ -16,6 +16,7 @@ use crate::entrance::Entrance;
 use crate::gate::Gate;
 use crate::readers::Readers;
 use crate::record::memory::MemoryRecorder;
+use crate::tape::Mode;
 use crate::tls::Ca;
 use fumehood_model::egress::{Authority, Rule};
 use fumehood_model::event::{EgressAllowed, Event};
@@ -93,7 +94,7 @@ fn run_batch(outside: &Rc<world::Outside>, random: &mut Random, counts: &mut Cou
         let ca = Ca::make("identity", SystemTime::now()).unwrap();
         let inside = client::believing([ca.der(), outside.der()]);
         let believed = crate::tls::Servers::read(&lab.gate.table().egress().authorities).unwrap();
-        let readers = Readers::new(believed, Some(ca), vault());
+        let readers = Readers::new(believed, Some(ca), vault(), Mode::Off);
         let mut door: Door = Entrance::new(lab.gate.clone(), Rc::new(readers));
         // Each client speaks first, however late: which way it takes is not to depend on how busy the machine is.
         door.grace = client::LIMIT;

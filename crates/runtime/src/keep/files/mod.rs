@@ -11,6 +11,7 @@
 mod change;
 mod content;
 mod failure;
+pub(crate) mod inside;
 mod list;
 mod transfer;
 mod watch;

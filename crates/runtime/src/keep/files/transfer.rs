@@ -27,7 +27,7 @@ pub struct Caller {
 }
 
 /// Why a verb ended early.
-enum Over {
+pub(super) enum Over {
     /// It is told.
     Failed(Failure),
     /// Nobody is there to be told.
@@ -62,9 +62,7 @@ impl GuestFiles {
         } {
             let _ = caller.say(&said);
         }
-        // Bytes of an upload that nobody reads any more would make the kernel take the answer back.
-        let _ = caller.stream.shutdown(std::net::Shutdown::Write);
-        caller.drain();
+        caller.end();
     }
 
     fn verb(self: &Arc<Self>, ask: Ask, caller: &mut Caller) -> Outcome {
@@ -94,6 +92,7 @@ impl GuestFiles {
             | Ask::Halt
             | Ask::Release
             | Ask::Claim(_)
+            | Ask::Network(_)
             | Ask::Expire { .. }
             | Ask::Stop { .. } => {
                 return Err(bad_request("work on files", "that is no work on files".to_owned()).into());
@@ -170,12 +169,12 @@ impl Caller {
         let _ = self.say(said);
     }
 
-    fn say(&mut self, said: &Said) -> Result<(), Over> {
+    pub(super) fn say(&mut self, said: &Said) -> Result<(), Over> {
         let words = serde_json::to_vec(said).map_err(|_unprintable| Over::Gone)?;
         self.send(Kind::Json, &words)
     }
 
-    fn send(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), Over> {
+    pub(super) fn send(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), Over> {
         if bytes.len() > MOST_BYTES {
             return Err(Over::Gone);
         }
@@ -185,7 +184,7 @@ impl Caller {
     }
 
     /// The next frame, its bytes in `buffer`.
-    fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Kind, Over> {
+    pub(super) fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Kind, Over> {
         let mut header = [0; HEADER_BYTES];
         self.fill(&mut header)?;
         let Header { kind, length } =
@@ -211,6 +210,24 @@ impl Caller {
     fn is_gone(&mut self) -> bool {
         let mut some = [0; 512];
         matches!(self.stream.read(&mut some), Ok(0) | Err(_))
+    }
+
+    /// Says the last, if there is something to be said, and closes.
+    pub(super) fn close(mut self, said: Option<&Said>) {
+        if let Some(said) = said {
+            let _ = self.say(said);
+        }
+        self.end();
+    }
+
+    pub(super) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn end(&mut self) {
+        // Bytes of an upload that nobody reads any more would make the kernel take the answer back.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        self.drain();
     }
 
     /// Reads what still comes, for a moment, so that the caller gets to read its answer.

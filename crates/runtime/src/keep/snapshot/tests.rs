@@ -30,7 +30,7 @@ impl Lab {
     }
 
     fn take(&self, name: &str) -> Result<u64, Failure> {
-        let mut taking = Taking::begin(&self.at("snapshots"), name)?;
+        let mut taking = Taking::begin(&self.at("snapshots"), name, "1m8n")?;
         taking.take(&[(HOME, self.dir("old"))], (SOMEBODY, SOMEBODY))?;
         taking.describe(Origin { sandbox: "1m8n".to_owned(), ..Origin::default() }, None);
         taking.finish()
@@ -103,13 +103,13 @@ fn as_root_what_was_the_sandboxes_is_the_new_ones() {
 fn a_snapshot_is_whole_or_not_there() {
     let lab = Lab::new();
     fs::write(lab.at("old/file"), "text").unwrap();
-    let mut given_up = Taking::begin(&lab.at("snapshots"), "half").unwrap();
+    let mut given_up = Taking::begin(&lab.at("snapshots"), "half", "1m8n").unwrap();
     given_up.take(&[(HOME, lab.dir("old"))], (SOMEBODY, SOMEBODY)).unwrap();
     drop(given_up);
     assert!(lab.names().is_empty());
     lab.take("one").unwrap();
     assert_eq!(lab.take("one").unwrap_err().code, FailureCode::Exists);
-    let late = Taking::begin(&lab.at("snapshots"), "two").unwrap();
+    let late = Taking::begin(&lab.at("snapshots"), "two", "1m8n").unwrap();
     lab.take("two").unwrap();
     assert_eq!(late.finish().unwrap_err().code, FailureCode::Exists);
     assert_eq!(list(&lab.at("snapshots")).unwrap().len(), 2);
@@ -145,7 +145,7 @@ fn what_a_changed_megabyte_costs() {
         }
         let mut times: Vec<_> = (0..5)
             .map(|round| {
-                let mut taking = Taking::begin(&lab.at("snapshots"), &format!("s{round}")).unwrap();
+                let mut taking = Taking::begin(&lab.at("snapshots"), &format!("s{round}"), "1m8n").unwrap();
                 let begun = std::time::Instant::now();
                 let copied = taking.take(&[(HOME, lab.dir("old"))], (SOMEBODY, SOMEBODY)).unwrap();
                 assert!(copied == 0 || copied == (files * bytes) as u64);
