@@ -114,7 +114,10 @@ impl Shared {
                     () = self.queued.notified() => {}
                     reply = self.receive(&mut buffer) => match reply? {
                         Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
-                        order => self.obey(order).await?,
+                        order @ (Reply::Stop
+                        | Reply::Renewed(_)
+                        | Reply::Given(_)
+                        | Reply::Rules { .. }) => self.obey(order).await?,
                     },
                 }
                 continue;
@@ -125,7 +128,9 @@ impl Shared {
                 match self.receive(&mut buffer).await? {
                     Reply::Written { id: written } if written == id => break,
                     Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
-                    order => self.obey(order).await?,
+                    order @ (Reply::Stop | Reply::Renewed(_) | Reply::Given(_) | Reply::Rules { .. }) => {
+                        self.obey(order).await?;
+                    }
                 }
             }
             for done in waiting {

@@ -86,7 +86,7 @@ impl Engine {
             let name = if is_claim { "claim" } else { "create" };
             let task = made.as_ref().map_or("none", |sandbox| sandbox.id.as_str());
             let said = vec![("template", template.into()), ("team", team.into())];
-            self.tracer().done(name, task, from_ms, &made, said);
+            self.tracer().done((name, task), from_ms, &made, said);
         }
         made
     }
@@ -212,7 +212,7 @@ impl Engine {
             };
             plan.spec.labels = claim.labels.clone();
             let (live, child) = plan.live(birth);
-            let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
+            let row = Row { sandbox: live.sandbox(), spec: live.spec() };
             // On the books first: should the daemon die now, the next one finds whose it became.
             if let Err(error) = self.0.registry.register(row, plan.origin.repeat.clone()).await {
                 self.discard(live.keeper().clone(), child);
@@ -255,7 +255,7 @@ impl Engine {
             self.0.pools.measured(&key, began.elapsed());
         }
         let (live, child) = plan.live(birth);
-        let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
+        let row = Row { sandbox: live.sandbox(), spec: live.spec() };
         if let Err(error) = self.0.registry.register(row, plan.origin.repeat).await {
             self.discard(live.keeper().clone(), child);
             return Err(error);

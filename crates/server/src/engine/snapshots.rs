@@ -38,13 +38,8 @@ impl Engine {
             let from_ms = clock::now_ms();
             let taken = engine.keep_files(&live, name, memory).await;
             let bytes = taken.as_ref().map_or(0, |snapshot| snapshot.bytes);
-            engine.tracer().done(
-                "snapshot",
-                live.id().as_str(),
-                from_ms,
-                &taken,
-                vec![("bytes", bytes.into())],
-            );
+            let said = vec![("bytes", bytes.into())];
+            engine.tracer().done(("snapshot", live.id().as_str()), from_ms, &taken, said);
             taken
         })
         .await
@@ -102,10 +97,8 @@ impl Engine {
         let _transition = live.transition().await;
         let said = self.ask(live, &Ask::Snapshot { name: folder.name().to_owned(), memory }).await?;
         fault::point(Point::SnapshotTaken);
-        match said {
-            Said::Snapshot { bytes, frozen_us, .. } => Ok((bytes, frozen_us)),
-            _ => Err(strange("Snapshot")),
-        }
+        let Said::Snapshot { bytes, frozen_us, .. } = said else { return Err(strange("Snapshot")) };
+        Ok((bytes, frozen_us))
     }
 
     /// The caller's snapshots, by name.
@@ -162,7 +155,7 @@ impl Engine {
             let from_ms = clock::now_ms();
             let forked = engine.make_children(&caller, &live, (count, narrow), ttl).await;
             let said = vec![("children", count.into())];
-            engine.tracer().done("fork", live.id().as_str(), from_ms, &forked, said);
+            engine.tracer().done(("fork", live.id().as_str()), from_ms, &forked, said);
             forked
         })
         .await

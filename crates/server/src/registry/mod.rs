@@ -355,16 +355,20 @@ mod tests {
         let registry = Registry::open(base.path()).unwrap();
         let sandbox = |number: u64| Sandbox {
             id: fumehood_model::id::TaskId::new(number, 1),
-            team: if number % 3 == 0 { "b" } else { "a" }.to_owned(),
+            team: if number.is_multiple_of(3) { "b" } else { "a" }.to_owned(),
             template: "base".to_owned(),
             level: "container".to_owned(),
             state: State::Ended,
-            labels: std::collections::BTreeMap::from([("even".to_owned(), (number % 2 == 0).to_string())]),
+            labels: std::collections::BTreeMap::from([(
+                "even".to_owned(),
+                number.is_multiple_of(2).to_string(),
+            )]),
             created_ms: number,
             expires_ms: None,
             on_timeout: OnTimeout::Stop,
             auto_resume: false,
             idle_pause_ms: None,
+            published: Vec::new(),
             memory_limit_bytes: 0,
             disk_limit_bytes: 0,
             cpu_milli: None,
