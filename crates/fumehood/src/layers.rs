@@ -1,11 +1,13 @@
 //! The layer that somebody means: by task, by session, or the latest.
 
 use crate::refusal::Refusal;
+use crate::sandboxes::{self, Found};
 use crate::tasks;
 use clap::Args;
 use fumehood_audit::TaskLog;
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
+use fumehood_model::level::Level;
 use fumehood_runtime::causes::chain;
 use fumehood_runtime::files::changes::{self, ChangeList, ReadLimits};
 use fumehood_runtime::files::discard::remove_tree;
@@ -22,7 +24,7 @@ const STEP: &str = "open the layer";
 /// Which layer is meant.
 #[derive(Debug, Args)]
 pub(crate) struct Meant {
-    /// The task, or the beginning of its id. Left out: the latest run whose changes wait, whichever
+    /// The task, or the living sandbox, or the beginning of its id. Left out: the latest run whose changes wait, whichever
     /// its workspace (not a session's)
     #[arg(value_name = "ID", conflicts_with = "session")]
     task: Option<String>,
@@ -39,6 +41,8 @@ pub(crate) struct Picked {
     folder: DirHandle,
     name: String,
     session: Option<String>,
+    /// The sandbox that has it, where that lives on, or its files were kept.
+    sandbox: Option<Found>,
 }
 
 // === impl Picked ===
@@ -47,6 +51,9 @@ impl Picked {
     /// Opens the layer that is meant.
     pub(crate) fn open(meant: &Meant) -> Result<Self, Refusal> {
         let state = tasks::state()?;
+        if let Some(found) = meant.task.as_deref().and_then(sandboxes::find) {
+            return Self::of_sandbox(state, found);
+        }
         let (folder, name) = match &meant.session {
             Some(session) => (session_folder(&state, session)?, "layer".to_owned()),
             None => {
@@ -65,7 +72,31 @@ impl Picked {
             (Some(_) | None, _) => failed(&LayerError::Meta { name: name.clone(), source: error }),
         })?;
         let layer = Layer::open_in(inner, &name).map_err(|error| failed(&error))?;
-        Ok(Self { layer, state, folder, name, session: meant.session.clone() })
+        Ok(Self { layer, state, folder, name, session: meant.session.clone(), sandbox: None })
+    }
+
+    /// The layer of a sandbox that lives, or lived.
+    fn of_sandbox(state: State, found: Found) -> Result<Self, Refusal> {
+        if found.description().is_some_and(|sandbox| sandbox.level == Level::Microvm.name()) {
+            let why = format!("`{}` is a machine, and has its copy of a workspace within itself", found.id);
+            let remedy =
+                "read its files by `fumehood exec ID -- cat FILE`, or make it at the level `container`";
+            return Err(Refusal::new(STEP, why, remedy));
+        }
+        let name = "layer".to_owned();
+        let folder = DirHandle::open(&found.folder);
+        let inner = folder.and_then(|folder| Ok((folder.sub(Path::new(&name))?, folder)));
+        let (inner, folder) = inner.map_err(|_| {
+            let why = format!("the sandbox `{}` has no copy of a workspace", found.id);
+            Refusal::new(STEP, why, "make sandboxes with `fumehood create --workspace DIR` for that")
+        })?;
+        let layer = Layer::open_in(inner, found.id.as_str()).map_err(|error| failed(&error))?;
+        Ok(Self { layer, state, folder, name, session: None, sandbox: Some(found) })
+    }
+
+    /// The sandbox that has it, if that lives.
+    pub(crate) fn living(&self) -> Option<&Found> {
+        self.sandbox.as_ref().filter(|found| !found.is_kept())
     }
 
     /// The task whose record tells of this layer.

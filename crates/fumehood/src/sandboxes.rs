@@ -120,6 +120,11 @@ pub(crate) fn pick(typed: &str) -> Result<Found, Refusal> {
     }
 }
 
+/// The one sandbox whose id begins so, if there is one.
+pub(crate) fn find(typed: &str) -> Option<Found> {
+    pick(typed).ok()
+}
+
 /// Removes what sandboxes left whose keeper and reaper were both killed.
 pub(crate) fn sweep(state: &State) {
     if let Ok(backend) = backends::of(Level::Container) {

@@ -18,7 +18,7 @@
 use crate::literals::Literals;
 use fumehood_model::ending::{Ending, Hit};
 use fumehood_model::id::TaskId;
-use fumehood_model::report::Usage;
+use fumehood_model::report::{Changes, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
@@ -105,6 +105,17 @@ pub enum Ask {
         /// With memory and processes, or files alone; what the level keeps, if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         memory: Option<bool>,
+    },
+    /// Bring what it changed in its copy of the workspace to the workspace itself, while everything stands still. `allow`
+    /// and `force` are paths beneath the workspace, or folders of them, as text that reads back.
+    Apply {
+        #[serde(default)]
+        allow: Vec<String>,
+        #[serde(default)]
+        force: Vec<String>,
+        /// Also where a part is refused or in conflict.
+        #[serde(default)]
+        partial: bool,
     },
     /// The kill switch: the network is cut, everything frozen, no new work is taken.
     Halt,
@@ -299,12 +310,27 @@ pub enum Said {
         bytes: u64,
         frozen_us: u64,
     },
+    /// With `held`, nothing was done because of what is refused and in conflict.
+    Applied {
+        done: Changes,
+        refused: Vec<Left>,
+        conflicts: Vec<Left>,
+        notes: Vec<Left>,
+        held: bool,
+    },
     Paused {
         frozen_us: u64,
         reclaimed_bytes: u64,
     },
     Done,
     Failed(Failure),
+}
+
+/// A path of a layer that was left, and why. As text that reads back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    pub path: String,
+    pub why: String,
 }
 
 /// Why something was not done.

@@ -2,12 +2,15 @@
 
 use crate::layers::{self, Meant, Picked};
 use crate::refusal::Refusal;
+use crate::sandboxes::Found;
 use crate::{screen, usage};
 use clap::Parser;
+use fumehood_keep::client::CallError;
+use fumehood_keep::wire::{self, Ask, Said};
 use fumehood_model::report::Changes;
 use fumehood_runtime::files::Refusal as Left;
 use fumehood_runtime::files::apply::{Applied, ApplyError, Preview, Rest, Terms, apply};
-use fumehood_runtime::files::text::escape_path;
+use fumehood_runtime::files::text::{escape_path, unescape_path};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +19,8 @@ use std::process::ExitCode;
 ///
 /// Refused, unless you name them: files that your own tools execute by themselves (git hooks, editor
 /// tasks, `.envrc` and the like), and paths that changed on the host since the run began. A
-/// `fumehood.toml` never comes back.
+/// `fumehood.toml` never comes back. A sandbox that lives stands still meanwhile, and goes on with its copy; what it changes
+/// again later is a conflict then, for `--force`.
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES)]
 struct Args {
@@ -63,11 +67,14 @@ fn attempt(args: &Args) -> Result<ExitCode, Refusal> {
     let picked = Picked::open(&args.meant)?;
     let rest = if args.partial { Rest::Apply } else { Rest::Withhold };
     let terms = Terms { allow: &args.allow, force: &args.force, rest };
-    let outcome = picked.recorded(|layer, record| apply(layer, terms, record))?;
-    let (applied, held) = match outcome {
-        Ok(applied) => (applied, false),
-        Err(ApplyError::Held(preview)) => (as_applied(*preview), true),
-        Err(error) => return Err(stopped(&picked, &error)),
+    let (applied, held) = if let Some(found) = picked.living() {
+        by_keeper(found, args)?
+    } else {
+        match picked.recorded(|layer, record| apply(layer, terms, record))? {
+            Ok(applied) => (applied, false),
+            Err(ApplyError::Held(preview)) => (as_applied(*preview), true),
+            Err(error) => return Err(stopped(&picked, &error)),
+        }
     };
     if args.json {
         screen::say_json(&json(&picked, &applied));
@@ -75,10 +82,29 @@ fn attempt(args: &Args) -> Result<ExitCode, Refusal> {
         tell(&picked, &applied, held);
     }
     let complete = applied.is_complete();
-    if complete {
+    // One that lives goes on with it.
+    if complete && picked.living().is_none() {
         picked.remove()?;
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The keeper of a sandbox that lives does it, while nothing inside runs. Gives also whether it was held.
+fn by_keeper(found: &Found, args: &Args) -> Result<(Applied, bool), Refusal> {
+    let texts = |paths: &[PathBuf]| paths.iter().map(|path| escape_path(path)).collect();
+    let ask = Ask::Apply { allow: texts(&args.allow), force: texts(&args.force), partial: args.partial };
+    let Said::Applied { done, refused, conflicts, notes, held } = found.call(&ask)? else {
+        return Err(found.unreached(&CallError::Closed));
+    };
+    let left = |all: Vec<wire::Left>| {
+        let one = |left: wire::Left| {
+            let path = unescape_path(&left.path).unwrap_or_else(|| PathBuf::from(left.path));
+            Left { path, why: left.why }
+        };
+        all.into_iter().map(one).collect()
+    };
+    let (refusals, conflicts, notes) = (left(refused), left(conflicts), left(notes));
+    Ok((Applied { done, refusals, conflicts, notes }, held))
 }
 
 /// Why it went no further, and where to look.
@@ -132,9 +158,9 @@ fn tell(picked: &Picked, applied: &Applied, held: bool) {
     }
     screen::say(&format!("{added} added, {modified} modified, {deleted} deleted in {workspace}"));
     if !applied.is_complete() {
-        screen::note(&format!(
-            "the rest stays: `fumehood diff {task}` shows it, `fumehood discard {task}` drops it"
-        ));
+        let drops =
+            if picked.living().is_some() { "" } else { &*format!(", `fumehood discard {task}` drops it") };
+        screen::note(&format!("the rest stays: `fumehood diff {task}` shows it{drops}"));
     }
 }
 

@@ -42,6 +42,11 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
 
 fn attempt(args: &Args) -> Result<String, Refusal> {
     let picked = Picked::open(&args.meant)?;
+    if let Some(found) = picked.living() {
+        let why = format!("`{}` lives, and its processes have these files open", found.id);
+        let remedy = format!("`fumehood stop {}` ends it, and its changes with it", found.id);
+        return Err(Refusal::new("discard the changes", why, remedy));
+    }
     let gone = format!(
         "the changes of {} to {} are gone",
         picked.title(),

@@ -12,6 +12,7 @@ both_callers! {
     a_fork_has_ports_of_its_own
     what_has_ended_is_not_forked
     a_published_port_is_served_whatever_threads_there_are
+    what_lives_brings_its_changes_back_while_it_stands_still
 }
 
 /// Forks, and gives the child.
@@ -168,4 +169,63 @@ fn a_published_port_is_served_whatever_threads_there_are(lab: &Lab) {
             .is_ok_and(|stat| stat.contains(") Z "))),
         "{left:?}"
     );
+}
+
+fn what_lives_brings_its_changes_back_while_it_stands_still(lab: &Lab) {
+    let base = lab.folder("base");
+    for (name, text) in [("a", "a"), ("b", "b")] {
+        lab.file(&format!("base/{name}"), text);
+    }
+    lab.give_all(&base);
+    let one = Living::new(lab, &["--workspace", base.to_str().unwrap()]);
+    one.exec(&["sh", "-c", "echo changed > a; rm b; mkdir n; echo new > n/f; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit"]);
+    let counting = "i=0; while :; do i=$((i+1)); echo $i > one.new; mv one.new one; echo $i > two.new; mv two.new two; done";
+    let _running = one.start(crate::living::shell(counting));
+    assert!(crate::lab::poll(crate::lab::DEADLINE, || one.exec(&["cat", "two"]).out().len() > 1));
+    let run = |words: &[&str]| one.fumehood(&[words, &[&one.id]].concat(), b"");
+    let shown = run(&["diff", "--paths"]);
+    assert!(
+        shown.code() == 0 && shown.out().contains("M a\n") && shown.out().contains("A n/f\n"),
+        "{}",
+        shown.told()
+    );
+    let held = run(&["apply"]);
+    assert!(
+        held.code() == 1 && held.err().contains("pre-commit") || held.out().contains("pre-commit"),
+        "{}",
+        held.told()
+    );
+    assert_eq!(std::fs::read_to_string(base.join("a")).unwrap(), "a", "nothing, or all");
+    let applied = run(&["apply", "--partial"]);
+    assert_eq!(applied.code(), 1, "{}", applied.told());
+    let read = |name: &str| std::fs::read_to_string(base.join(name)).unwrap_or_default();
+    assert_eq!((read("a").as_str(), read("n/f").as_str()), ("changed\n", "new\n"));
+    assert!(!base.join("b").exists() && !base.join(".git/hooks/pre-commit").exists());
+    // Of one moment: between the two there was nothing but the one or the other.
+    let number = |name: &str| read(name).trim().parse::<u64>().unwrap();
+    assert!(number("one") - number("two") <= 1, "{} {}", number("one"), number("two"));
+    // It goes on with its copy; what it lives with is not thrown away under it.
+    assert_eq!(one.exec(&["cat", "a"]).out(), "changed\n");
+    let kept = run(&["discard"]);
+    assert!(kept.code() == 1 && kept.err().contains("lives"), "{}", kept.told());
+    one.exec(&["sh", "-c", "echo again > a"]);
+    assert_eq!(run(&["pause"]).code(), 0);
+    let conflict = run(&["apply", "--partial"]);
+    assert!(conflict.told().contains("--force a"), "{}", conflict.told());
+    assert_eq!(run(&["apply", "--partial", "--force", "a", "--force", "one", "--force", "two"]).code(), 1);
+    assert_eq!(read("a"), "again\n");
+    assert_eq!(run(&["resume"]).code(), 0);
+    let verified = one.fumehood(&["audit", "verify"], b"");
+    assert_eq!(verified.code(), 0, "{}", verified.told());
+    // And of one that has ended, as of a run.
+    assert_eq!(run(&["stop", "--keep-files"]).code(), 0);
+    assert!(run(&["diff", "--paths"]).out().contains("pre-commit"));
+    let all: Vec<&str> =
+        ["one", "two", "one.new", "two.new"].into_iter().flat_map(|name| ["--force", name]).collect();
+    let last = run(&[&["apply", "--allow", ".git/hooks"], &all[..]].concat());
+    assert_eq!(last.code(), 0, "{}", last.told());
+    assert!(base.join(".git/hooks/pre-commit").exists());
+    assert_eq!(run(&["rm"]).code(), 0);
+    let none = Living::new(lab, &[]);
+    assert!(none.fumehood(&["apply", &none.id], b"").err().contains("no copy of a workspace"));
 }

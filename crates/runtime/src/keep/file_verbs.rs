@@ -218,6 +218,7 @@ fn told(ask: &Ask) -> Option<Event> {
         | Ask::Pause
         | Ask::Resume
         | Ask::Snapshot { .. }
+        | Ask::Apply { .. }
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)

@@ -70,6 +70,8 @@ pub(crate) struct Keeper<'a> {
     pub(crate) publisher: Publisher,
     pub(crate) log: &'a mut TaskLog,
     pub(crate) meter: Meter,
+    /// What it changes in its copy of a workspace.
+    pub(crate) layer: Option<&'a crate::files::layer::Layer>,
     pub(crate) life: Life,
     pub(crate) commands: BTreeMap<u32, Command>,
     pub(crate) connections: BTreeMap<u64, Connection>,
@@ -159,6 +161,7 @@ pub(crate) struct Means<'a> {
     pub(crate) signals: &'a OwnedFd,
     pub(crate) listener: &'a UnixListener,
     pub(crate) log: &'a mut TaskLog,
+    pub(crate) layer: Option<&'a crate::files::layer::Layer>,
 }
 
 // === impl Keeper ===
@@ -171,7 +174,7 @@ impl<'a> Keeper<'a> {
         meter: Meter,
         life: Life,
     ) -> Self {
-        let Means { instance, signals, listener, log } = means;
+        let Means { instance, signals, listener, log, layer } = means;
         Self {
             id,
             instance,
@@ -180,6 +183,7 @@ impl<'a> Keeper<'a> {
             wall,
             publisher,
             log,
+            layer,
             meter,
             life,
             commands: BTreeMap::new(),

@@ -15,6 +15,7 @@ mod folder;
 mod happenings;
 mod idle;
 mod keeper;
+mod layer_verbs;
 mod network;
 mod relay;
 mod ring;
@@ -194,8 +195,13 @@ impl Birth<'_> {
         life.files = self.files(instance.as_mut());
         life.parts = parts;
         life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
-        let means =
-            Means { instance: instance.as_mut(), signals: &signals, listener: &listener, log: &mut log };
+        let means = Means {
+            instance: instance.as_mut(),
+            signals: &signals,
+            listener: &listener,
+            log: &mut log,
+            layer: places.layer.as_ref(),
+        };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
         let ready = self.make_ready(&mut keeper, warm);

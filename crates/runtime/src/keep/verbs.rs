@@ -112,6 +112,7 @@ impl Keeper<'_> {
             | Ask::Move { .. }
             | Ask::Remove { .. }
             | Ask::Watch { .. }) => self.work_on_files(number, ask).map(|()| None),
+            Ask::Apply { allow, force, partial } => self.apply(&allow, &force, partial).map(Some),
             Ask::Snapshot { name, memory } => self.snapshot(number, &name, memory).map(|()| None),
         };
         let Some(connection) = self.connections.get_mut(&number) else { return };

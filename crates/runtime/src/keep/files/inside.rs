@@ -85,6 +85,7 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)
+        | Ask::Apply { .. }
         | Ask::Network(_)
         | Ask::Expire { .. }
         | Ask::Stop { .. } => {
@@ -170,6 +171,7 @@ impl Inside {
             | Ask::Halt
             | Ask::Release
             | Ask::Claim(_)
+            | Ask::Apply { .. }
             | Ask::Expire { .. }
             | Ask::Network(_)
             | Ask::Stop { .. } => self.verdict("remove").map(|()| Said::Done),

@@ -89,6 +89,7 @@ impl GuestFiles {
             | Ask::Pause
             | Ask::Resume
             | Ask::Snapshot { .. }
+            | Ask::Apply { .. }
             | Ask::Halt
             | Ask::Release
             | Ask::Claim(_)
