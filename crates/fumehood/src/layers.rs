@@ -7,6 +7,7 @@ use clap::Args;
 use fumehood_audit::TaskLog;
 use fumehood_model::event::Event;
 use fumehood_model::id::TaskId;
+use fumehood_model::level::Level;
 use fumehood_runtime::causes::chain;
 use fumehood_runtime::files::changes::{self, ChangeList, ReadLimits};
 use fumehood_runtime::files::discard::remove_tree;
@@ -76,6 +77,12 @@ impl Picked {
 
     /// The layer of a sandbox that lives, or lived.
     fn of_sandbox(state: State, found: Found) -> Result<Self, Refusal> {
+        if found.description().is_some_and(|sandbox| sandbox.level == Level::Microvm.name()) {
+            let why = format!("`{}` is a machine, and has its copy of a workspace within itself", found.id);
+            let remedy =
+                "read its files by `fumehood exec ID -- cat FILE`, or make it at the level `container`";
+            return Err(Refusal::new(STEP, why, remedy));
+        }
         let name = "layer".to_owned();
         let folder = DirHandle::open(&found.folder);
         let inner = folder.and_then(|folder| Ok((folder.sub(Path::new(&name))?, folder)));

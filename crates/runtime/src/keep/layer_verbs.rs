@@ -7,7 +7,6 @@ use crate::causes::chain;
 use crate::files::Refusal;
 use crate::files::apply::{Applied, ApplyError, Rest, Terms, apply};
 use crate::files::text::{escape_path, unescape_path};
-use crate::run::unix_millis;
 use fumehood_backend::Live;
 use fumehood_keep::wire::{Failure, FailureCode, Left, Phase, Said};
 use fumehood_model::report::Changes;
@@ -24,7 +23,8 @@ impl Keeper<'_> {
             Phase::Halted => return Err(failures::halted()),
             Phase::Ending => return Err(failures::ending()),
         }
-        let layer = self.layer.ok_or_else(layerless)?;
+        // A machine has its copy within itself.
+        let layer = self.layer.filter(|_| !self.life.machine).ok_or_else(layerless)?;
         let (allow, force) = (paths(allow)?, paths(force)?);
         let rest = if partial { Rest::Apply } else { Rest::Withhold };
         let terms = Terms { allow: &allow, force: &force, rest };
@@ -35,15 +35,17 @@ impl Keeper<'_> {
         if let Some(live) = self.live() {
             live.stood();
         }
-        let log = &mut *self.log;
-        let outcome =
-            apply(layer, terms, &mut |event| log.append(unix_millis(), event).map_err(io::Error::other));
+        let outcome = apply(layer, terms, &mut |event| {
+            if self.record(event) { Ok(()) } else { Err(io::Error::other(self.unrecorded())) }
+        });
+        self.reach();
         let stood = self.live().is_none_or(Live::stood);
         // It was let go of with the application, for which it was ours already.
-        layer.lock().map(std::mem::forget).map_err(|error| unapplied(&chain(&error)))?;
+        let locked = layer.lock().map(std::mem::forget);
         if !paused {
             self.thaw("go on after its changes were applied")?;
         }
+        locked.map_err(|error| unapplied(&chain(&error)))?;
         let (applied, held) = match outcome {
             Ok(applied) => (applied, false),
             Err(ApplyError::Held(preview)) => {
@@ -79,7 +81,7 @@ fn left(refusals: &[Refusal]) -> Vec<Left> {
 fn layerless() -> Failure {
     failures::new(
         FailureCode::Unsupported,
-        (WHAT, "it has no copy of a workspace".to_owned()),
+        (WHAT, "it has no copy of a workspace that could be seen from outside".to_owned()),
         "make sandboxes with `fumehood create --workspace DIR` for that",
     )
 }

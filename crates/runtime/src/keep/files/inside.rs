@@ -85,6 +85,7 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)
+        | Ask::Apply { .. }
         | Ask::Network(_)
         | Ask::Apply { .. }
         | Ask::Expire { .. }
@@ -171,6 +172,7 @@ impl Inside {
             | Ask::Halt
             | Ask::Release
             | Ask::Claim(_)
+            | Ask::Apply { .. }
             | Ask::Expire { .. }
             | Ask::Network(_)
             | Ask::Apply { .. }
