@@ -9,6 +9,7 @@ use crate::clock;
 use crate::error::{ApiError, Code};
 use crate::keys;
 use crate::live::Live;
+use crate::quota;
 use crate::registry::Kept;
 use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
 use fumehood_keep::fault::{self, Point};
@@ -168,11 +169,22 @@ impl Engine {
         (count, narrow): (usize, serde_json::Value),
         ttl: Option<Duration>,
     ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
+        let parent = live.sandbox();
+        let root = parent.root.clone().unwrap_or_else(|| live.id().to_string());
+        // Forks of roots that have a ceiling are counted one after the other.
+        let ceiling = self.0.quotas.forks_per_root(&self.has(caller));
+        let _alone = match &ceiling {
+            Some(_) => Some(self.0.forks.lock().await),
+            None => None,
+        };
+        if let Some((subject, most)) = &ceiling {
+            let made = self.0.registry.descendants(root.clone()).await?;
+            quota::forks(subject, made.saturating_add(u64::try_from(count).unwrap_or(u64::MAX)), *most)?;
+        }
         // Never anybody's: whatever happens, it is removed in the end.
         let folder = self.0.strays.hidden()?;
         self.copy_files(live, &folder, None).await?;
         fault::point(Point::ForkTaken);
-        let parent = live.sandbox();
         // A child of a child is measured by what that is, which its keeper wrote down.
         let envelope = self.envelope(live.id()).await?;
         let (snapshot, forked) = (Some(folder.name().to_owned()), Some(Forked { narrow }));
@@ -189,7 +201,7 @@ impl Engine {
         let born = (0..count).map(|_| {
             let (engine, caller, new, spec) = (self.clone(), caller.clone(), new.clone(), spec.clone());
             let parent = live.id().to_string();
-            let origin = Origin { parent: Some(parent), repeat: None };
+            let origin = Origin { parent: Some(parent), root: Some(root.clone()), repeat: None };
             tokio::spawn(async move { engine.born(&caller, &new, spec, origin).await })
         });
         let born: Vec<_> = born.collect();

@@ -373,6 +373,8 @@ mod tests {
             disk_limit_bytes: 0,
             cpu_milli: None,
             parent: None,
+            root: None,
+            key: None,
             home: String::new(),
             cwd: String::new(),
             ended: Some(Ended { at_ms: number, cause: "stopped".to_owned() }),

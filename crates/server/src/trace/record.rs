@@ -181,7 +181,7 @@ mod tests {
             .unwrap();
         let mut reader = Reader::default();
         reader.read(&path, "t", &Tracer::default());
-        assert_eq!(reader.at, 49);
-        assert_eq!(Reader::at_end(&path).at, 60);
+        assert_eq!(reader.at, 48);
+        assert_eq!(Reader::at_end(&path).at, 59);
     }
 }

@@ -87,7 +87,6 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
         | Ask::Claim(_)
         | Ask::Apply { .. }
         | Ask::Network(_)
-        | Ask::Apply { .. }
         | Ask::Expire { .. }
         | Ask::Stop { .. } => {
             return Err(bad_request("work on files", "that is no work on files".to_owned()));
@@ -175,7 +174,6 @@ impl Inside {
             | Ask::Apply { .. }
             | Ask::Expire { .. }
             | Ask::Network(_)
-            | Ask::Apply { .. }
             | Ask::Stop { .. } => self.verdict("remove").map(|()| Said::Done),
         }
     }
