@@ -136,8 +136,8 @@ fn many(binary: &Path) -> Done {
     }
     let share = |kib: u64, of: u64| u32::try_from(kib / of).map_or(f64::NAN, f64::from);
     let keepers =
-        daemon.keepers()?.iter().try_fold(0, |sum, pid| Ok::<_, Box<dyn Error>>(sum + pss_field(*pid)?))?;
-    let own = pss_field(daemon.child.id())?;
+        daemon.keepers()?.iter().try_fold(0, |sum, pid| Ok::<_, Box<dyn Error>>(sum + pss(*pid)?))?;
+    let own = pss(daemon.child.id())?;
     run::together([
         most("1,000 idle sandboxes, KiB each", share(keepers, IDLE), 3072.0),
         most("the daemon with 1,000, KiB", share(own, 1), 150.0 * 1024.0),
@@ -203,7 +203,7 @@ fn create_of(client: &mut Client, body: &str) -> Result<String> {
 }
 
 /// The memory of a process with what is beneath it, each page shared out; in KiB.
-fn pss_field(pid: u32) -> Result<u64> {
+fn pss(pid: u32) -> Result<u64> {
     memory::field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 

@@ -2,7 +2,7 @@
 //! output; what one more costs in memory; a hundred at once; beside one that imports for itself.
 
 use super::http::Client;
-use super::{Daemon, Result, create_of, least, most, pss_field, say};
+use super::{Daemon, Result, create_of, least, most, pss, say};
 use crate::measure::Times;
 use crate::run::{self, Done};
 use std::path::Path;
@@ -172,7 +172,7 @@ fn many(daemon: &Daemon, client: &mut Client, parent: &str) -> Done {
     let keepers = daemon
         .keepers()?
         .iter()
-        .try_fold(0, |sum, pid| Ok::<_, Box<dyn std::error::Error>>(sum + pss_field(*pid)?))?;
+        .try_fold(0, |sum, pid| Ok::<_, Box<dyn std::error::Error>>(sum + pss(*pid)?))?;
     for child in children {
         end(client, &child)?;
     }

@@ -229,7 +229,7 @@ fn large_files_that_are_written_meanwhile_are_of_that_moment_too(lab: &Lab) {
     assert!(matches!(running.next().unwrap(), Some(Frame::Bytes(Kind::Stdout, _))));
     for round in 0..12 {
         let name = format!("s{round}");
-        let said = one.call(&Ask::Snapshot { name: name.clone() });
+        let said = one.call(&Ask::Snapshot { name: name.clone(), memory: None });
         assert!(matches!(said, Said::Snapshot { .. }), "{said:?}");
         let folder = lab.state().join("snapshots").join(&name);
         let numbers = |file: &str| -> BTreeSet<u64> {
