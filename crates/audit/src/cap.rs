@@ -48,7 +48,8 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                 });
             }
         }
-        Event::FileIn { .. }
+        Event::FetchStarted(_)
+        | Event::FileIn { .. }
         | Event::FileOut { .. }
         | Event::FileApplied { .. }
         | Event::FileRefused { .. }
@@ -67,17 +68,6 @@ pub(crate) fn capped(event: &Event) -> Cow<'_, Event> {
                     collected: *collected,
                     exec: *exec,
                 });
-            }
-        }
-        Event::FetchStarted(FetchStarted { method, to, path, rules, from_cache }) => {
-            if too_long(method) || too_long(to) || too_long(path) || too_big(rules) {
-                event = Cow::Owned(Event::FetchStarted(FetchStarted {
-                    method: short(method),
-                    to: short(to),
-                    path: short(path),
-                    rules: small(rules),
-                    from_cache: *from_cache,
-                }));
             }
         }
         Event::ProveEnded(ended) => {
@@ -137,6 +127,10 @@ fn clipped(mut event: Event) -> Event {
         }
         Event::Stopped { why, keeps_files: _ } => cut_all(&mut [why]),
         Event::ActFailed { of, why } => cut_all(&mut [of, why]),
+        Event::FetchStarted(FetchStarted { method, to, path, rules, from_cache: _ }) => {
+            cut_all(&mut [method, to, path]);
+            *rules = small(rules);
+        }
         Event::Launched { .. }
         | Event::ExecStarted { .. }
         | Event::ExecEnded { .. }
@@ -152,7 +146,6 @@ fn clipped(mut event: Event) -> Event {
         | Event::Snapshot { .. }
         | Event::Expires { .. }
         | Event::NetworkChanged { .. }
-        | Event::FetchStarted(_)
         | Event::EgressAllowed(_)
         | Event::EgressDenied(_)
         | Event::EgressEnded(_)

@@ -13,16 +13,16 @@
 use super::command::Command;
 use super::connection::{Connection, Role};
 use super::failures;
+use super::recording::REACH_EVERY;
 use super::relay::Relay;
 use crate::egress::{Publisher, Wall};
 use crate::meter::Meter;
 use crate::run::unix_millis;
-use fumehood_audit::{RecordError, TaskLog};
+use fumehood_audit::TaskLog;
 use fumehood_backend::{Instance, Live};
 use fumehood_keep::wire::{Failure, FailureCode, KEPT_EXECS, Phase, Published, Said, Spec, Status};
 use fumehood_model::egress::Publish;
 use fumehood_model::ending::{Ending, signal_name};
-use fumehood_model::event;
 use fumehood_model::exec::ExecRequest;
 use fumehood_sys::poll::{self, Interest};
 use fumehood_sys::process;
@@ -43,13 +43,6 @@ pub(super) const AT_ONCE: u32 = 64;
 const KEPT_ENDED_BYTES: usize = 8 << 20;
 /// Commands that have ended while something in the background still writes to their streams.
 const MOST_OPEN: usize = 256;
-
-/// How often the index is told how far a record has come that goes on, and is signed.
-const REACH_EVERY: Duration = Duration::from_secs(60);
-/// A port that is asked for again within this time is counted, not written down.
-const PORTS_WITHIN: Duration = Duration::from_secs(1);
-/// Endings of commands that wait for room in the record; there are never more commands.
-const MOST_UNWRITTEN: usize = 256;
 
 /// What a caller may send to a port before it is connected.
 const MOST_EARLY_BYTES: usize = 64 << 10;
@@ -85,9 +78,9 @@ pub(crate) struct Keeper<'a> {
     /// Ports that callers asked for a moment ago: when that was written down, and how often they did so since.
     pub(super) asked_ports: BTreeMap<u16, (Instant, u64)>,
     /// What has happened and could not be written down yet, the oldest first.
-    unwritten: Vec<event::Event>,
+    pub(super) unwritten: Vec<fumehood_model::event::Event>,
     /// Why the record could not be written when it was last tried, and what helps.
-    refused: Option<(String, &'static str)>,
+    pub(super) refused: Option<(String, &'static str)>,
     /// It is over, and why.
     pub(crate) over: Option<Over>,
 }
@@ -462,84 +455,6 @@ impl<'a> Keeper<'a> {
         let floors = self.floors(exec);
         if let Some(command) = self.commands.get_mut(&exec) {
             command.advance(floors);
-        }
-    }
-
-    /// Writes an event down. `false`: what it tells of must not be done. What has happened already is written down as
-    /// soon as that can be, before anything else. A sandbox whose record can not go on ends.
-    pub(crate) fn record(&mut self, event: &event::Event) -> bool {
-        let has_happened = matches!(event, event::Event::ExecEnded { .. });
-        let mut events = std::mem::take(&mut self.unwritten);
-        events.push(event.clone());
-        let Err(error) = self.log.append_all(unix_millis(), &events) else {
-            self.refused = None;
-            return true;
-        };
-        if !has_happened {
-            events.pop();
-        }
-        self.unwritten = events;
-        let why = format!("its record can not be written: {}", crate::causes::chain(&error));
-        if !self.log.can_go_on()
-            || !matches!(error, RecordError::Write { .. })
-            || self.unwritten.len() > MOST_UNWRITTEN
-        {
-            self.over.get_or_insert(Over { why: why.clone(), keeps_files: false, ending: lost() });
-        }
-        self.refused = Some((why, error.remedy()));
-        false
-    }
-
-    /// Why something was not done that could not be written down first.
-    pub(crate) fn unrecorded(&self) -> Failure {
-        let nothing = ("nothing happens that is not recorded first".to_owned(), "try again");
-        failures::unrecorded(self.refused.clone().unwrap_or(nothing))
-    }
-
-    /// Writes down that what was about to be done was not done.
-    pub(crate) fn undone<T>(&mut self, of: &event::Event, done: Verdict<T>) -> Verdict<T> {
-        if let Err(failure) = &done {
-            self.record(&event::Event::ActFailed { of: of.name().to_owned(), why: failure.to_string() });
-        }
-        done
-    }
-
-    /// Tells the index how far the record has come, so that a cut of it shows even if it is never closed.
-    pub(crate) fn reach(&mut self) {
-        let lines = self.log.head().lines;
-        self.reached = (Instant::now(), lines);
-        // It promises more than there would be without: nothing depends on it.
-        let _ = self.log.reach(unix_millis());
-    }
-
-    /// The same once in a while, signed.
-    pub(super) fn reach_if_due(&mut self, now: Instant) {
-        if self.log.head().lines > self.reached.1 && now >= self.reached.0 + REACH_EVERY {
-            self.reach();
-            let records = &self.life.records;
-            let _ = fumehood_audit::sign(records, &fumehood_audit::key_path(records), unix_millis());
-        }
-    }
-
-    /// Writes down that a port is asked for; what repeats it within a moment is counted.
-    pub(crate) fn record_port(&mut self, port: u16) -> bool {
-        let now = Instant::now();
-        if let Some((written, more)) = self.asked_ports.get_mut(&port)
-            && now.saturating_duration_since(*written) < PORTS_WITHIN
-        {
-            *more = more.saturating_add(1);
-            return true;
-        }
-        let (_, more) = self.asked_ports.insert(port, (now, 0)).unwrap_or((now, 0));
-        self.record(&event::Event::PortAsked { port, count: more.saturating_add(1) })
-    }
-
-    /// Writes down what was counted and not written.
-    pub(crate) fn settle_ports(&mut self) {
-        for (port, (_, count)) in std::mem::take(&mut self.asked_ports) {
-            if count > 0 && !self.record(&event::Event::PortAsked { port, count }) {
-                return;
-            }
         }
     }
 

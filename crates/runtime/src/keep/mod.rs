@@ -17,6 +17,7 @@ mod idle;
 mod keeper;
 mod layer_verbs;
 mod network;
+mod recording;
 mod relay;
 mod ring;
 pub mod snapshot;
@@ -36,6 +37,7 @@ use crate::run::{
     FOR_GATE, KEPT_CAPABILITIES, RunRequest, broken, not_started, start_failed, unix_millis, unplaced,
 };
 use crate::state::State;
+use connection::Connection;
 use files::GuestFiles;
 use fumehood_audit::TaskLog;
 use fumehood_backend::gateway::Gateway;
@@ -141,24 +143,54 @@ struct Standing {
     log: TaskLog,
 }
 
+/// The network's doors, with whoever stands at them.
+///
+/// Not at the first packet and the first connection, as in a run: who works on files has a thread of its own here, and
+/// with more than one nothing is forked.
+fn doors<'a>(
+    gate: Option<(Gateway, (fumehood_egress::Config, egress::Renewals))>,
+    mut publisher: Publisher,
+    told: &'a mut dyn FnMut(&Event),
+) -> (Wall<'a>, Publisher) {
+    let (gate, renewals) =
+        gate.map(|(gateway, (config, renewals))| (Gate::new(gateway, config), renewals)).unzip();
+    let mut wall = Wall::new(gate, renewals.unwrap_or_default(), told);
+    wall.open();
+    publisher.staff(|| wall.forget());
+    (wall, publisher)
+}
+
+/// The sandbox's life, from its birth until everything in it has been ended. Whether its files are to be kept.
+fn keep_to_the_end(keeper: &mut Keeper<'_>) -> bool {
+    if let Err(error) = keeper.keep() {
+        keeper.finish(format!("its keeper could not wait: {error}"), false, keeper::lost());
+    }
+    let unknown = || Over { why: "unknown".to_owned(), keeps_files: false, ending: keeper::lost() };
+    let Over { why, keeps_files, .. } = keeper.over.clone().unwrap_or_else(unknown);
+    keeper.settle_ports();
+    // What is about to end is told first, and what has not ended by itself ends with it.
+    keeper.record(&Event::Stopped { why, keeps_files });
+    fault::point(Point::EndRecorded);
+    keeper.instance.kill();
+    fault::point(Point::EndKilled);
+    keeper.wall.finish(keeper.log);
+    keeps_files
+}
+
+fn said_done(mut connection: Connection) {
+    connection.answer(&Said::Done);
+    let _ = connection.flush();
+}
+
 // === impl Birth ===
 
 impl Birth<'_> {
     fn go(&mut self, tell: &mut dyn FnMut(&Born)) -> Result<(), Ending> {
         self.check()?;
-        let spec = &mut self.request.spec;
-        if let (None, Some(name)) = (&spec.warm, &spec.snapshot) {
-            spec.warm = snapshot::prepared(&self.state.snapshots(), name);
-        }
-        // Nobody but the gate has the values from here on.
-        let literals = std::mem::take(&mut spec.literals);
-        let beside = egress::Beside { living: Some(&literals), ..egress::Beside::default() };
-        let network = egress::prepare(&mut self.request.run, &self.id, beside)?;
-        drop(literals);
+        let network = self.network()?;
         folder::make(&self.folder).map_err(|error| broken("make the sandbox's folder", &error))?;
         fault::point(Point::BirthFolder);
-        let warm = self.request.spec.warm.clone();
-        let folder = &self.folder;
+        let (warm, folder) = (self.warm(), &self.folder);
         let mut places = Places::make_living(self.state, &self.id, &self.request.run, folder, warm.is_some())
             .map_err(|error| unplaced(&error))?;
         fault::point(Point::BirthPlaced);
@@ -168,7 +200,7 @@ impl Birth<'_> {
         let (files, mut config) = network.map(egress::Prepared::parts).unzip();
         places.placement.files = files.unwrap_or_default();
         let standing = self.launch(places)?;
-        let Standing { mut instance, places, mut publisher, mut log } = standing;
+        let Standing { mut instance, places, publisher, mut log } = standing;
         let gateway = instance.take_gateway();
         fault::point(Point::BirthLaunched);
         let reaper = Reaper::fork(&self.estate(&places, gateway.as_ref()), || drop(config.take()));
@@ -182,14 +214,8 @@ impl Birth<'_> {
             }
         };
         fault::point(Point::BirthListening);
-        let (config, renewals) = config.unzip();
-        let gate = gateway.zip(config).map(|(gateway, config)| Gate::new(gateway, config));
         let mut nobody = |_: &Event| {};
-        let mut wall = Wall::new(gate, renewals.unwrap_or_default(), &mut nobody);
-        // Not at the first packet and the first connection, as in a run: who works on files has a thread of its own here,
-        // and with more than one nothing is forked.
-        wall.open();
-        publisher.staff(|| wall.forget());
+        let doors = doors(gateway.zip(config), publisher, &mut nobody);
         let meter = self.meter();
         let mut life = self.life();
         life.files = self.files(instance.as_mut());
@@ -203,7 +229,7 @@ impl Birth<'_> {
             layer: places.layer.as_ref(),
         };
         let id = self.id.as_str().to_owned();
-        let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
+        let mut keeper = Keeper::new(&id, means, doors, meter, life);
         let ready = self.make_ready(&mut keeper, warm);
         let status = keeper.status();
         if let Err(ending) = ready {
@@ -215,28 +241,14 @@ impl Birth<'_> {
         let socket = self.folder.join(SOCKET).to_string_lossy().into_owned();
         tell(&Born::Ready { id: self.id.clone(), socket, status });
         fault::point(Point::BirthTold);
-        if let Err(error) = keeper.keep() {
-            keeper.finish(format!("its keeper could not wait: {error}"), false, keeper::lost());
-        }
-        let over = keeper.over.clone().unwrap_or(Over {
-            why: "unknown".to_owned(),
-            keeps_files: false,
-            ending: keeper::lost(),
-        });
-        keeper.settle_ports();
-        // What is about to end is told first, and what has not ended by itself ends with it.
-        keeper.record(&Event::Stopped { why: over.why, keeps_files: over.keeps_files });
-        fault::point(Point::EndRecorded);
-        keeper.instance.kill();
-        fault::point(Point::EndKilled);
-        keeper.wall.finish(keeper.log);
+        let keeps_files = keep_to_the_end(&mut keeper);
         let last = keeper.farewell(FAREWELL);
         drop(keeper);
         instance.wait_gone(DEATH_LIMIT);
         drop(instance);
         let _ = self.backend.reap(&self.id);
         fault::point(Point::EndReaped);
-        let kept = over.keeps_files && keep(&self.folder).is_ok();
+        let kept = keeps_files && keep(&self.folder).is_ok();
         // The layer's file system is held by the reaper to the last.
         drop(places);
         if !kept {
@@ -245,14 +257,27 @@ impl Birth<'_> {
         fault::point(Point::EndRemoved);
         let _ = log.close(unix_millis());
         fault::point(Point::EndClosed);
-        for mut connection in last {
-            connection.answer(&Said::Done);
-            let _ = connection.flush();
-        }
+        last.into_iter().for_each(said_done);
         if !reaper.done() {
             let _ = places::remove_layer(&self.state.scratch().join(self.id.as_str()));
         }
         Ok(())
+    }
+
+    /// What its network will be. Nobody but the gate has the values that were given from here on.
+    fn network(&mut self) -> Result<Option<egress::Prepared>, Ending> {
+        let literals = std::mem::take(&mut self.request.spec.literals);
+        let beside = egress::Beside { living: Some(&literals), ..egress::Beside::default() };
+        egress::prepare(&mut self.request.run, &self.id, beside)
+    }
+
+    /// The interpreter that it will have: its own, or what its snapshot brings along.
+    fn warm(&mut self) -> Option<Warm> {
+        let spec = &mut self.request.spec;
+        if let (None, Some(name)) = (&spec.warm, &spec.snapshot) {
+            spec.warm = snapshot::prepared(&self.state.snapshots(), name);
+        }
+        spec.warm.clone()
     }
 
     /// The folders whose files are the sandbox's own, with what they begin with.

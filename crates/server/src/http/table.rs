@@ -81,6 +81,7 @@ fn write<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 /// Every route of `/v1`.
 pub(super) fn routes() -> Vec<Route> {
     let mut routes = of_sandboxes();
+    routes.extend(of_one_sandbox());
     routes.extend(of_snapshots());
     routes.extend(of_execs());
     routes.extend(of_files());
@@ -91,7 +92,7 @@ pub(super) fn routes() -> Vec<Route> {
 fn of_sandboxes() -> Vec<Route> {
     const ALL: &str = "/v1/sandboxes";
     const ONE: &str = "/v1/sandboxes/{id}";
-    let (read, write, exec) = (Some(Scope::Read), Some(Scope::Write), Some(Scope::Exec));
+    let (read, write) = (Some(Scope::Read), Some(Scope::Write));
     vec![
         Route::new("post", ALL, write, "Create a sandbox, or claim one that waits", post(sandboxes::create))
             .body::<sandboxes::Create>()
@@ -140,6 +141,13 @@ fn of_sandboxes() -> Vec<Route> {
         )
         .body::<sandboxes::Span>()
         .answer::<Sandbox>(200),
+    ]
+}
+
+/// What is asked and made of one.
+fn of_one_sandbox() -> Vec<Route> {
+    let (read, write, exec) = (Some(Scope::Read), Some(Scope::Write), Some(Scope::Exec));
+    vec![
         Route::new("get", "/v1/sandboxes/{id}/metrics", read, "Measure a sandbox", get(sandboxes::metrics))
             .answer::<Metrics>(200),
         Route::new(
