@@ -359,7 +359,7 @@ fn tape_streams(
 ) -> io::Result<()> {
     if let Some(played) = taping.input() {
         *input = match input.take() {
-            Some(flow) => Some(flow.from_file(played?)),
+            Some(flow) => Some(flow.reading(played?)),
             None => None,
         };
     }

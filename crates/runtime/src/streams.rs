@@ -97,7 +97,7 @@ impl Flow {
     }
 
     /// The same sink, from a plain file.
-    pub(crate) fn from_file(self, source: File) -> Self {
+    pub(crate) fn reading(self, source: File) -> Self {
         Self { source: Some(source), patient: false, ..self }
     }
 

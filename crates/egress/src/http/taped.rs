@@ -1,10 +1,10 @@
 //! An exchange that is kept on a tape, or answered from one.
 
+use super::Forward;
 use super::answer::Answer;
 use super::exchange::{Ask, Client, Ends, Failure, Turn};
 use super::flow::{Broken, Frame, Sink, Source};
 use super::framing::Length;
-use super::{Forward, flow};
 use crate::tape::{
     Asked, Digesting, Exchange, Keeping, MOST_BODY_BYTES, Playing, encode, to_fields, to_pairs,
 };
@@ -123,7 +123,7 @@ const fn word(length: Length) -> &'static str {
 impl<S: Source> Source for Heard<'_, S> {
     async fn frame(&mut self) -> Result<Option<Frame>, Broken> {
         let frame = self.source.frame().await?;
-        if let Some(flow::Frame::Data(data)) = &frame {
+        if let Some(Frame::Data(data)) = &frame {
             self.digest.update(data);
         }
         Ok(frame)

@@ -13,6 +13,7 @@ pub mod files;
 mod folder;
 mod happenings;
 mod keeper;
+mod recording;
 mod relay;
 mod ring;
 pub mod snapshot;

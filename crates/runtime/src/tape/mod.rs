@@ -35,7 +35,9 @@ const VERSION: u32 = 1;
 const META_LIMIT_BYTES: u64 = 64 << 20;
 /// Files that are copied in are kept up to this size together.
 const INPUTS_LIMIT_BYTES: u64 = 256 << 20;
+/// The description of a tape.
 pub const META: &str = "tape.json";
+/// When how much of each stream came.
 pub const TIMING: &str = "timing.jsonl";
 const EXCHANGES: &str = "exchanges.jsonl";
 const INPUTS: &str = "inputs";

@@ -51,11 +51,9 @@ impl Outcome {
         layer: Option<&Layer>,
         events: &[Event],
     ) -> io::Result<Self> {
-        let collected = events.iter().filter_map(|event| match event {
-            Event::FileOut { path, bytes, sha256 } => {
-                Some((path.clone(), Part { bytes: *bytes, sha256: sha256.clone() }))
-            }
-            _ => None,
+        let collected = events.iter().filter_map(|event| {
+            let Event::FileOut { path, bytes, sha256 } = event else { return None };
+            Some((path.clone(), Part { bytes: *bytes, sha256: sha256.clone() }))
         });
         Ok(Self {
             ending,

@@ -50,19 +50,20 @@ pub(super) fn judge(transcript: &Transcript, policy: &Path, json: bool) -> Resul
     let mut judged = Judged::default();
     let table = envelope.network().egress.clone().map(Table::new);
     for event in transcript.lines.iter().filter_map(fumehood_audit::Line::known) {
-        match event {
-            Event::EgressAllowed(allowed) => judged.allowed(table.as_ref(), &allowed),
-            Event::EgressDenied(denied) => judged.denied(table.as_ref(), &denied),
-            Event::Launched { level, .. } => {
-                if let Some(asked) = spec.level
-                    && asked.name() != level
-                {
-                    judged.differ("the level".to_owned(), level, asked.name().to_owned(), 1);
-                }
+        if let Event::EgressAllowed(allowed) = &event {
+            judged.allowed(table.as_ref(), allowed);
+        } else if let Event::EgressDenied(denied) = &event {
+            judged.denied(table.as_ref(), denied);
+        } else if let Event::Launched { level, .. } = event {
+            if let Some(asked) = spec.level
+                && asked.name() != level
+            {
+                judged.differ("the level".to_owned(), level, asked.name().to_owned(), 1);
             }
-            Event::FileIn { source, .. } => judged.input(&envelope, &source),
-            Event::ExecEnded { usage, .. } => judged.limits(&envelope, usage),
-            _ => {}
+        } else if let Event::FileIn { source, .. } = &event {
+            judged.input(&envelope, source);
+        } else if let Event::ExecEnded { usage, .. } = event {
+            judged.limits(&envelope, usage);
         }
     }
     judged.say(transcript, policy, json);

@@ -89,9 +89,9 @@ fn attempt(args: &Args) -> Result<ExitCode, Refusal> {
 fn whole(state: &State, task: &TaskId) -> Result<(), Refusal> {
     let report = fumehood_audit::verify(&state.records(), None)
         .map_err(|error| Refusal::new(STEP, error.to_string(), "check who owns the file"))?;
-    let broken = report.tasks.iter().find_map(|report| match &report.state {
-        TaskState::Broken { seq, what } if report.task == *task => Some((seq, what)),
-        _ => None,
+    let broken = report.tasks.iter().filter(|report| report.task == *task).find_map(|report| {
+        let TaskState::Broken { seq, what } = &report.state else { return None };
+        Some((seq, what))
     });
     match broken {
         None => Ok(()),
@@ -105,9 +105,9 @@ fn whole(state: &State, task: &TaskId) -> Result<(), Refusal> {
 
 /// The digest of a task's tape, if one was kept.
 fn tape_of(transcript: &Transcript) -> Option<String> {
-    transcript.lines.iter().rev().find_map(|line| match line.known() {
-        Some(Event::TapeKept { sha256 }) => Some(sha256),
-        _ => None,
+    transcript.lines.iter().rev().find_map(|line| {
+        let Some(Event::TapeKept { sha256 }) = line.known() else { return None };
+        Some(sha256)
     })
 }
 
