@@ -51,17 +51,14 @@ impl TaskLog {
     pub fn open(records: &Path, task: &TaskId, at_ms: u64) -> Result<Self, RecordError> {
         let mirror = mirror::chosen().map_err(|source| RecordError::Mirror { source })?;
         let path = open::task_path(records, task);
-        let file = open::create(&path).map_err(|source| {
+        let file = open::create_locked(&path).map_err(|source| {
             if source.kind() == ErrorKind::AlreadyExists {
                 RecordError::Exists { task: task.clone() }
             } else {
                 RecordError::Open { path: path.clone(), source }
             }
         })?;
-        let opened = file
-            .lock()
-            .map_err(|source| RecordError::Write { path: path.clone(), source })
-            .and_then(|()| Index::open(records))
+        let opened = Index::open(records)
             .and_then(|mut index| Ok((index.append(at_ms, task, &Entry::Opened {})?, index)));
         match opened {
             Ok((opening, index)) => {

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const INDEX_NAME: &str = "index.jsonl";
 /// What follows a task's id in the name of its file.
 pub(crate) const SUFFIX: &str = ".jsonl";
+/// The extension of a record that has yet to be locked. One that stays is of a keeper that was killed just then.
+const UNNAMED: &str = "new";
 /// A link is refused, and a pipe in a file's place can not make us wait.
 const FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
@@ -23,8 +25,25 @@ pub fn index_path(records: &Path) -> PathBuf {
     records.join(INDEX_NAME)
 }
 
-/// Makes a file that was not there.
-pub(crate) fn create(path: &Path) -> Result<File> {
+/// Makes a file that was not there, and locks it before it has its name: nobody ever finds it and takes its task for
+/// one that has ended.
+pub(crate) fn create_locked(path: &Path) -> Result<File> {
+    let unnamed = path.with_extension(UNNAMED);
+    let file = create(&unnamed)?;
+    let named = file.lock().and_then(|()| {
+        if std::fs::symlink_metadata(path).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        // Ids are unique, so nobody else makes it meanwhile; a rename is all that every file system can do.
+        std::fs::rename(&unnamed, path)
+    });
+    if named.is_err() {
+        let _ = std::fs::remove_file(&unnamed);
+    }
+    named.map(|()| file)
+}
+
+fn create(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create_new(true).mode(0o600).custom_flags(FLAGS);
     match options.open(path) {

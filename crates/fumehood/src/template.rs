@@ -123,7 +123,7 @@ impl Template {
             return Err(Refusal::new(STEP, format!("`{}` is larger than 1 MiB", path.display()), known));
         }
         let text = std::fs::read_to_string(path).map_err(|error| unread(path, &error))?;
-        let folder = std::fs::canonicalize(path).map_err(|error| unread(path, &error))?;
+        let folder = std::path::absolute(path).map_err(|error| unread(path, &error))?;
         Self::read(name, &text, folder.parent().unwrap_or(Path::new("/")))
     }
 

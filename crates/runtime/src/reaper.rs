@@ -216,6 +216,11 @@ fn sweep(estate: &Estate<'_>) {
 /// Removes living sandboxes whose keeper and reaper both died, and that nobody wanted to keep.
 pub(crate) fn sweep_living(backend: &dyn Backend, records: &Path, (sandboxes, snapshots): (&Path, &Path)) {
     let record = |id: &TaskId| File::open(records.join(format!("{id}.jsonl")));
+    for file in std::fs::read_dir(records).into_iter().flatten().flatten() {
+        if file.path().extension().is_some_and(|extension| extension == "new") && is_old(&file) {
+            let _ = std::fs::remove_file(file.path());
+        }
+    }
     crate::keep::snapshot::sweep(snapshots, &|id| {
         record(id).map_or(true, |record| record.try_lock().is_ok())
     });

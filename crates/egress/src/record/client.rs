@@ -112,21 +112,18 @@ impl Shared {
             let Some((frame, waiting)) = self.next_frame(id + 1) else {
                 tokio::select! {
                     () = self.queued.notified() => {}
-                    reply = self.receive(&mut buffer) => match reply? {
-                        Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
-                        order => self.obey(order).await?,
-                    },
+                    reply = self.receive(&mut buffer) => self.obey(reply?).await?,
                 }
                 continue;
             };
             id += 1;
             self.send(&frame).await?;
             loop {
-                match self.receive(&mut buffer).await? {
-                    Reply::Written { id: written } if written == id => break,
-                    Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
-                    order => self.obey(order).await?,
+                let reply = self.receive(&mut buffer).await?;
+                if matches!(reply, Reply::Written { id: written } if written == id) {
+                    break;
                 }
+                self.obey(reply).await?;
             }
             for done in waiting {
                 // Whoever has given up waiting does nothing, which is fine.
@@ -135,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// Does what is not an answer. Rules that can not be read are the end: what should hold is not known.
+    /// Does what is not an answer: one that nobody waits for is the end. Rules that can not be read are the end: what should hold is not known.
     async fn obey(&self, order: Reply) -> Result<(), Unrecorded> {
         let taker = self.taker.0.borrow().clone();
         match order {

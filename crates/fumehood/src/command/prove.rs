@@ -1,7 +1,7 @@
 //! `fumehood prove`: the self-test, its report, and its line in the record.
 
 use crate::refusal::Refusal;
-use crate::{screen, spec, tasks, usage};
+use crate::{config, screen, spec, tasks, usage};
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use fumehood_audit::TaskLog;
@@ -133,7 +133,7 @@ fn attempt(args: &Args) -> Result<bool, Refusal> {
 /// A folder by a path that holds wherever a probe starts.
 fn rooted(image: Option<&str>) -> Option<String> {
     let image = image?;
-    let found = is_folder(image).then(|| std::fs::canonicalize(image).ok()).flatten();
+    let found = is_folder(image).then(|| config::real_path(Path::new(image))).flatten();
     Some(found.map_or_else(|| image.to_owned(), |path| path.display().to_string()))
 }
 

@@ -103,6 +103,9 @@ struct Row<'a> {
     digest: Option<String>,
 }
 
+/// An image below, layers of our own, and what of the host is left out.
+type Begun = (Option<Image>, Vec<Layer>, Vec<String>);
+
 /// A template being built.
 struct Work<'a> {
     template: &'a Template,
@@ -190,7 +193,7 @@ impl Work<'_> {
     }
 
     /// What the template begins with.
-    fn begin(&self) -> Result<(Option<Image>, Vec<Layer>, Vec<String>), Failure> {
+    fn begin(&self) -> Result<Begun, Failure> {
         let tree = match &self.template.from {
             From::Image(written) => {
                 let reference = images::reference(written)?;
@@ -210,7 +213,7 @@ impl Work<'_> {
     /// Makes an image of what there is.
     fn keep(&self, base: Option<&Image>, layers: &[Layer], name: &Reference) -> Result<Pulled, Failure> {
         let settings = &self.template.settings;
-        Ok(build::image(&self.store, base, layers, settings, name, &mut |_| {})?)
+        Ok(build::image(&self.store, (base, layers), settings, name, &mut |_| {})?)
     }
 
     /// The name of one that is not whole yet.

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_program_of_this_host_names_its_loader_and_libraries() {
-        let path = std::fs::canonicalize("/bin/sh").unwrap();
+        let path = Path::new("/bin/sh").to_owned();
         let needs = needs(&std::fs::read(&path).unwrap(), &path).unwrap();
         assert!(needs.loader.is_some_and(|loader| loader.display().to_string().contains("ld-linux")));
         assert!(needs.libraries.iter().any(|name| name.to_string_lossy().starts_with("libc.so")));

@@ -45,8 +45,7 @@ struct Made<'l> {
 /// There are too many layers, or the store can not be written.
 pub fn image(
     store: &Store,
-    base: Option<&Image>,
-    layers: &[Layer],
+    (base, layers): (Option<&Image>, &[Layer]),
     settings: &Settings,
     name: &Reference,
     tell: Tell<'_>,
@@ -157,13 +156,12 @@ mod tests {
         let env = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
         let settings = Settings { env, cwd: None, command: vec!["/bin/one".to_owned()] };
         let mut quiet = |_| {};
-        let one = image(&store, None, &[layer("one")], &settings, &name("localhost/one"), &mut quiet)
+        let one = image(&store, (None, &[layer("one")]), &settings, &name("localhost/one"), &mut quiet)
             .unwrap()
             .image;
         let two = image(
             &store,
-            Some(&one),
-            &[layer("two")],
+            (Some(&one), &[layer("two")]),
             &Settings::default(),
             &name("localhost/two"),
             &mut quiet,
@@ -174,8 +172,8 @@ mod tests {
         let root = store.all().unwrap().get("localhost/two:latest").unwrap().folder.clone();
         assert!(root.join("bin/one").is_file() && root.join("bin/two").is_file());
         let again =
-            image(&store, None, &[layer("one")], &settings, &name("localhost/again"), &mut quiet).unwrap();
+            image(&store, (None, &[layer("one")]), &settings, &name("localhost/again"), &mut quiet).unwrap();
         assert_eq!(again.image.digest, one.digest);
-        assert!(image(&store, None, &[], &settings, &name("localhost/none"), &mut quiet).is_err());
+        assert!(image(&store, (None, &[]), &settings, &name("localhost/none"), &mut quiet).is_err());
     }
 }

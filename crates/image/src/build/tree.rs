@@ -271,18 +271,27 @@ impl Tree {
 /// The path with no link in its folders, so that each thing stands once.
 fn plain(path: &Path) -> Result<PathBuf, Fault> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        let whole = fs::canonicalize(path).map_err(|error| unread(path, &error))?;
+        let whole = whole(path).map_err(|error| unread(path, &error))?;
         if whole == Path::new("/") {
             return Err(Fault::new(Code::BadSource, "the whole of `/` is no template"));
         }
         return Ok(whole);
     };
-    Ok(fs::canonicalize(folder).map_err(|error| unread(path, &error))?.join(name))
+    Ok(whole(folder).map_err(|error| unread(path, &error))?.join(name))
+}
+
+/// A path without links in it.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "says under which path a file of the host is kept, and guards nothing"
+)]
+fn whole(path: &Path) -> std::io::Result<PathBuf> {
+    fs::canonicalize(path)
 }
 
 fn is_merged(path: &Path) -> bool {
-    let merged: BTreeSet<PathBuf> = MERGED.iter().filter_map(|name| fs::canonicalize(name).ok()).collect();
-    fs::canonicalize(path).is_ok_and(|path| merged.contains(&path))
+    let merged: BTreeSet<PathBuf> = MERGED.iter().filter_map(|name| whole(Path::new(name)).ok()).collect();
+    whole(path).is_ok_and(|path| merged.contains(&path))
 }
 
 fn program(name: &str) -> Option<PathBuf> {

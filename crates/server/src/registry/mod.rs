@@ -176,7 +176,14 @@ fn lock(path: &Path) -> Result<File, ApiError> {
     let what = "take the daemon's folder";
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = file.map_err(|error| ApiError::of_host(Code::Registry, what, &error))?;
-    match file.try_lock() {
+    let until = std::time::Instant::now() + PATIENCE;
+    let mut locked = file.try_lock();
+    // A process that a daemon was just starting when it died holds what it held, until it is its own program.
+    while matches!(locked, Err(TryLockError::WouldBlock)) && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+        locked = file.try_lock();
+    }
+    match locked {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(ApiError::new(
             Code::Registry,
