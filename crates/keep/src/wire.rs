@@ -391,6 +391,9 @@ pub struct Status {
     pub cpu_ms: u64,
     pub memory_bytes: Option<u64>,
     pub memory_limit_bytes: u64,
+    /// Cores that its commands may use at once, in thousandths.
+    #[serde(default)]
+    pub cpu_limit_milli: Option<u64>,
     pub disk_bytes: Option<u64>,
     pub disk_limit_bytes: u64,
     pub home: String,

@@ -155,7 +155,7 @@ mod tests {
     proptest! {
         #[test]
         fn more_of_anything_never_takes_less(
-            tasks in 0.0..1e6, life in 0.0..1e5, share in 0.0..1.0, create in 0.0..30.0, factor in 1.0..10.0,
+            tasks in 0.0..1e6, life in 0.0..1e5, share in 0.0..1.0_f64, create in 0.0..30.0, factor in 1.0..10.0_f64,
         ) {
             let load = Load { tasks_per_hour: tasks, life_s: life, active_share: share, create_s: create, ..LOAD };
             let one = plan(&load, &HOST);

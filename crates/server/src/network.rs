@@ -136,7 +136,7 @@ mod tests {
             json!({ "allow": ["https://api.example.com/** with header:X:T"] }),
             json!({ "allow": ["127.0.0.1:22"] }),
             json!({ "allow": ["host.fumehood.internal:5432"] }),
-            json!({ "allow": ["http://host.fumehood.internal with header:X:OWN_1"] }),
+            json!({ "allow": ["https://host.fumehood.internal with header:X:OWN_1"] }),
             json!({ "allow": ["10.0.0.6:5432"] }),
             json!({ "allow-cidr": ["127.0.0.1/32:80"] }),
             json!({ "allow-cidr": ["169.254.169.254/32:80"] }),
@@ -150,6 +150,9 @@ mod tests {
         ] {
             assert_eq!(judged(forbidden.clone()).unwrap_err().code, Code::Forbidden, "{forbidden}");
         }
+        // A secret goes over TLS alone.
+        let plain = json!({ "allow": ["http://example.org with header:X:OWN_1"] });
+        assert_eq!(judged(plain).unwrap_err().code, Code::BadRequest);
         assert_eq!(judged(json!({ "allow": ["a b"] })).unwrap_err().code, Code::BadRequest);
         assert_eq!(judged(json!({ "alow": [] })).unwrap_err().code, Code::BadRequest);
     }

@@ -79,6 +79,12 @@ pub struct Sandbox {
     pub cpu_milli: Option<u64>,
     /// The sandbox that it was forked from.
     pub parent: Option<String>,
+    /// The first of those that it comes from by forks.
+    #[serde(default)]
+    pub root: Option<String>,
+    /// The name of the key that made it.
+    #[serde(default)]
+    pub key: Option<String>,
     pub home: String,
     pub cwd: String,
     /// Ports of the host's loopback that lead inside.

@@ -65,7 +65,7 @@ fn no_line_stands_half_and_none_follows() {
     tiny.empty();
     log.append(T0, &launched()).unwrap();
     let report = judge(tiny.path());
-    assert_eq!((state(&report, &id(1)), report.tasks[0].lines), (TaskState::Live, good.lines + 1));
+    assert_eq!((state(&report, &id(1)), report.tasks[0].lines), (TaskState::Open, good.lines + 1));
     assert!(report.is_whole() && report.tasks[0].torn_bytes == 0);
     log.close(T0).unwrap();
     assert_eq!(state(&judge(tiny.path()), &id(1)), TaskState::Ok);

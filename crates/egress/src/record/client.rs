@@ -112,18 +112,26 @@ impl Shared {
             let Some((frame, waiting)) = self.next_frame(id + 1) else {
                 tokio::select! {
                     () = self.queued.notified() => {}
-                    reply = self.receive(&mut buffer) => self.obey(reply?).await?,
+                    reply = self.receive(&mut buffer) => match reply? {
+                        Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
+                        order @ (Reply::Stop
+                        | Reply::Renewed(_)
+                        | Reply::Given(_)
+                        | Reply::Rules { .. }) => self.obey(order).await?,
+                    },
                 }
                 continue;
             };
             id += 1;
             self.send(&frame).await?;
             loop {
-                let reply = self.receive(&mut buffer).await?;
-                if matches!(reply, Reply::Written { id: written } if written == id) {
-                    break;
+                match self.receive(&mut buffer).await? {
+                    Reply::Written { id: written } if written == id => break,
+                    Reply::Written { .. } | Reply::Failed { .. } => return Err(Unrecorded),
+                    order @ (Reply::Stop | Reply::Renewed(_) | Reply::Given(_) | Reply::Rules { .. }) => {
+                        self.obey(order).await?;
+                    }
                 }
-                self.obey(reply).await?;
             }
             for done in waiting {
                 // Whoever has given up waiting does nothing, which is fine.
@@ -132,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// Does what is not an answer: one that nobody waits for is the end. Rules that can not be read are the end: what should hold is not known.
+    /// Does what is not an answer. Rules that can not be read are the end: what should hold is not known.
     async fn obey(&self, order: Reply) -> Result<(), Unrecorded> {
         let taker = self.taker.0.borrow().clone();
         match order {

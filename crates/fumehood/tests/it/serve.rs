@@ -524,3 +524,67 @@ fn a_body_that_nobody_wanted_leaves_its_connection_open() {
         assert!(line.starts_with("HTTP/1.1 4") || line.starts_with("HTTP/1.1 502"), "{path}: {line}");
     }
 }
+
+#[test]
+fn ceilings_of_a_team_of_a_key_and_of_a_root_hold() {
+    let lab = Lab::new(caller());
+    let daemon = Daemon::start(&lab, &["--most-pool", "0"]);
+    let (first, second) = (key(&lab, &["--team", "t"]), key(&lab, &["--team", "t"]));
+    let name = |key: &str| {
+        let (_, keys) = daemon.ask("GET", "/v1/keys", &Value::Null);
+        // Names are all that a list tells: the first made has the lower number.
+        let mut names: Vec<String> =
+            keys.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names[if key == first { 1 } else { 2 }].clone()
+    };
+    let set = |path: &str, quota: &Value| {
+        let (status, told) = daemon.ask("PUT", path, quota);
+        assert_eq!(status, 200, "{told}");
+    };
+    let refused = |key: &str, path: &str, body: &Value, quota: &str| {
+        let (status, told) = daemon.ask_as(key, "POST", path, body);
+        assert_eq!(
+            (status, &told["code"], &told["context"]["quota"]),
+            (429, &json!("quota_exceeded"), &json!(quota)),
+            "{told}"
+        );
+        assert!(!told["remediation"].as_str().unwrap().is_empty());
+    };
+    let small = json!({ "envelope": { "resources": { "memory": "64 MiB", "cpus": "0.5" } } });
+    let create = |key: &str| {
+        let (status, told) = daemon.ask_as(key, "POST", "/v1/sandboxes", &small);
+        assert_eq!(status, 201, "{told}");
+        told["id"].as_str().unwrap().to_owned()
+    };
+    set("/v1/teams/t/quota", &json!({ "memory_bytes": 200 << 20, "forks_per_root": 1 }));
+    set(&format!("/v1/keys/{}/quota", name(&first)), &json!({ "sandboxes": 1, "execs_per_minute": 2 }));
+    set(&format!("/v1/keys/{}/quota", name(&second)), &json!({ "cpu_milli": 900 }));
+    let id = create(&first);
+    refused(&first, "/v1/sandboxes", &small, "sandboxes");
+    let other = create(&second);
+    refused(&second, "/v1/sandboxes", &small, "cpu_milli");
+    refused(&second, "/v1/sandboxes", &json!({}), "memory_bytes");
+    let run = json!({ "shell": "true" });
+    for _ in 0..2 {
+        assert_eq!(
+            daemon.ask_as(&first, "POST", &format!("/v1/sandboxes/{id}/execs?output=whole"), &run).0,
+            200
+        );
+    }
+    refused(&first, &format!("/v1/sandboxes/{id}/execs"), &run, "execs_per_minute");
+    let (status, told) = daemon.ask_as(&second, "DELETE", &format!("/v1/sandboxes/{other}"), &Value::Null);
+    assert_eq!(status, 204, "{told}");
+    // A fork of a fork counts against the first, also when one of them has ended.
+    let fork = format!("/v1/sandboxes/{id}/fork");
+    refused(&second, &fork, &json!({ "count": 2 }), "forks_per_root");
+    let (status, forked) = daemon.ask_as(&second, "POST", &fork, &json!({ "count": 1 }));
+    assert_eq!(status, 201, "{forked}");
+    let child = forked[0]["sandbox"]["id"].as_str().unwrap();
+    assert_eq!(forked[0]["sandbox"]["root"], json!(id));
+    refused(&second, &format!("/v1/sandboxes/{child}/fork"), &json!({ "count": 1 }), "forks_per_root");
+    daemon.ask_as(&second, "DELETE", &format!("/v1/sandboxes/{child}"), &Value::Null);
+    refused(&second, &fork, &json!({ "count": 1 }), "forks_per_root");
+    // Nothing of what was refused is there.
+    assert_eq!(daemon.list(), [id.as_str()]);
+}

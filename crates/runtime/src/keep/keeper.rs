@@ -110,6 +110,7 @@ pub(crate) struct Life {
     pub(crate) look_at: Option<Instant>,
     pub(crate) claimed: bool,
     pub(crate) memory_limit: u64,
+    pub(crate) cpu_milli: u64,
     pub(crate) disk_limit: u64,
     pub(crate) output_limit: u64,
     /// Of a command that says nothing about it.
@@ -604,6 +605,7 @@ impl<'a> Keeper<'a> {
             cpu_ms: cpu_ms.max(self.seen_cpu_ms),
             memory_bytes: meters.memory_bytes,
             memory_limit_bytes: self.life.memory_limit,
+            cpu_limit_milli: Some(self.life.cpu_milli),
             disk_bytes: meters.disk_bytes.or(Some(self.meter.disk_bytes())),
             disk_limit_bytes: self.life.disk_limit,
             home: self.life.home.clone(),

@@ -17,7 +17,6 @@ const WHAT: &str = "apply its changes";
 
 impl Keeper<'_> {
     /// Applies the layer. One that is paused stays so.
-    #[expect(clippy::mem_forget, reason = "the layer is this keeper's until its process ends")]
     pub(crate) fn apply(&mut self, allow: &[String], force: &[String], partial: bool) -> Verdict<Said> {
         match self.phase() {
             Phase::Running | Phase::Paused => {}

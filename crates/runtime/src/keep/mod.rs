@@ -479,6 +479,7 @@ impl Birth<'_> {
             look_at: None,
             claimed: false,
             memory_limit: limits.memory_bytes,
+            cpu_milli: limits.cpu_millis.into(),
             disk_limit: limits.disk_bytes,
             output_limit: limits.output_bytes,
             timeout: limits.timeout,

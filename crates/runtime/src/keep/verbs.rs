@@ -279,7 +279,7 @@ impl Keeper<'_> {
                 "signals are 1 to 64",
             ));
         }
-        if !self.commands.get(&exec).is_some_and(|command| command.ended.is_none()) {
+        if self.commands.get(&exec).is_none_or(|command| command.ended.is_some()) {
             return Err(failures::no_exec(exec));
         }
         let event = Event::ExecSignalled { exec, signal };

@@ -138,7 +138,12 @@ fn reason(ending: &Ending, command: &Command) -> String {
     let ended = match ending {
         Ending::Exited { code } => format!("it ended with the code {code}"),
         Ending::Signalled { name, .. } | Ending::Killed { name, .. } => format!("it was ended by {name}"),
-        other => format!("it ended: {}", other.cause().replace('_', " ")),
+        Ending::TimedOut { .. }
+        | Ending::OutOfMemory { .. }
+        | Ending::Halted
+        | Ending::LimitPassed { .. }
+        | Ending::NotStarted { .. }
+        | Ending::Lost => format!("it ended: {}", ending.cause().replace('_', " ")),
     };
     if said.trim().is_empty() { ended } else { format!("{ended}: {text}") }
 }

@@ -150,7 +150,7 @@ async fn unary(guest: &Guest, method: &str, headers: &HeaderMap, body: Body) -> 
 async fn start(guest: &Guest, headers: &HeaderMap, body: Body) -> Result<Followed, Fault> {
     let asked: StartRequest = Envelopes::new(headers, body)?.one().await?;
     let timeout = connect::timeout(headers)?;
-    guest.engine.quotas().exec(&guest.live.team())?;
+    guest.engine.quotas().exec(&guest.live.team(), guest.live.sandbox().key.as_deref())?;
     let entered = enter(guest).await?;
     let home = guest.live.sandbox().home;
     let Config { cmd, args, envs, cwd } = asked.process;

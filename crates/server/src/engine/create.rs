@@ -7,7 +7,7 @@ use crate::error::{ApiError, Code};
 use crate::keeper::Keeper;
 use crate::keys::hex;
 use crate::live::Live;
-use crate::quota::Has;
+use crate::quota::{Has, Place, of_key};
 use crate::registry::{Repeat, Row};
 use crate::sandbox::{BASE_TEMPLATE, NewSandbox, OnTimeout, Published, Sandbox, State};
 use crate::spawn::{self, Birth};
@@ -55,6 +55,7 @@ struct Plan<'a> {
 pub(super) struct Origin {
     /// The sandbox that it is forked from.
     pub(super) parent: Option<String>,
+    pub(super) root: Option<String>,
     /// The request that may come again.
     pub(super) repeat: Option<Repeat>,
 }
@@ -86,7 +87,7 @@ impl Engine {
             let name = if is_claim { "claim" } else { "create" };
             let task = made.as_ref().map_or("none", |sandbox| sandbox.id.as_str());
             let said = vec![("template", template.into()), ("team", team.into())];
-            self.tracer().done(name, task, from_ms, &made, said);
+            self.tracer().done((name, task), from_ms, &made, said);
         }
         made
     }
@@ -145,7 +146,7 @@ impl Engine {
             spec.warm.clone_from(&new.warm);
         }
         spec.env.extend(new.env.iter().cloned());
-        self.born(caller, new, spec, Origin { parent: None, repeat }).await
+        self.born(caller, new, spec, Origin { repeat, ..Origin::default() }).await
     }
 
     pub(super) async fn template(&self, caller: &Caller, name: &str) -> Result<Spec, ApiError> {
@@ -173,18 +174,15 @@ impl Engine {
         origin: Origin,
     ) -> Result<Sandbox, ApiError> {
         self.0.halts.check(&caller.team)?;
-        let _place = self.0.quotas.reserve(&caller.team, self.has(&caller.team))?;
+        let who = self.has(caller);
+        let mut place = self.0.quotas.reserve(&who)?;
         let ttl = new.ttl.unwrap_or(self.0.config.ttl);
-        let allowed = self.0.quotas.of(&caller.team).ttl_seconds;
-        if allowed.is_some_and(|most| ttl.as_secs() > most) {
-            let cause = format!("the quota `ttl_seconds` of the team is {}", allowed.unwrap_or(0));
-            return Err(ApiError::plain(Code::QuotaExceeded, "create the sandbox", cause));
-        }
+        self.0.quotas.ttl(&who, ttl)?;
         let expires_ms = self.end_of(Some(ttl))?;
         let mut plan = Plan { caller, new, spec, expires_ms, origin, instance: &self.0.instance };
-        let sandbox = match self.claim(&mut plan).await? {
+        let sandbox = match self.claim(&mut plan, &mut place).await? {
             Some(sandbox) => sandbox,
-            None => self.make_now(plan).await?,
+            None => self.make_now(plan, &mut place).await?,
         };
         // The kill switch may have been thrown while it was made.
         if self.0.halts.check(&sandbox.team).is_err()
@@ -197,7 +195,7 @@ impl Engine {
     }
 
     /// Takes one that waits, if one does.
-    async fn claim(&self, plan: &mut Plan<'_>) -> Result<Option<Sandbox>, ApiError> {
+    async fn claim(&self, plan: &mut Plan<'_>, place: &mut Place) -> Result<Option<Sandbox>, ApiError> {
         // Nobody waits for another child of the same moment.
         let is_child = plan.origin.parent.is_some();
         let is_apart = is_child || !plan.spec.literals.is_empty();
@@ -212,7 +210,11 @@ impl Engine {
             };
             plan.spec.labels = claim.labels.clone();
             let (live, child) = plan.live(birth);
-            let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
+            if let Err(error) = self.fits(&live, plan.caller, place) {
+                self.discard(live.keeper().clone(), child);
+                return Err(error);
+            }
+            let row = Row { sandbox: live.sandbox(), spec: live.spec() };
             // On the books first: should the daemon die now, the next one finds whose it became.
             if let Err(error) = self.0.registry.register(row, plan.origin.repeat.clone()).await {
                 self.discard(live.keeper().clone(), child);
@@ -235,7 +237,7 @@ impl Engine {
         Ok(None)
     }
 
-    async fn make_now(&self, mut plan: Plan<'_>) -> Result<Sandbox, ApiError> {
+    async fn make_now(&self, mut plan: Plan<'_>, place: &mut Place) -> Result<Sandbox, ApiError> {
         plan.spec.labels = plan.labels();
         plan.spec.actor = plan.caller.actor();
         plan.spec.expires_ms = plan.keeper_end();
@@ -255,7 +257,11 @@ impl Engine {
             self.0.pools.measured(&key, began.elapsed());
         }
         let (live, child) = plan.live(birth);
-        let row = Row { sandbox: live.sandbox(), spec: live.spec().clone() };
+        if let Err(error) = self.fits(&live, plan.caller, place) {
+            self.discard(live.keeper().clone(), child);
+            return Err(error);
+        }
+        let row = Row { sandbox: live.sandbox(), spec: live.spec() };
         if let Err(error) = self.0.registry.register(row, plan.origin.repeat).await {
             self.discard(live.keeper().clone(), child);
             return Err(error);
@@ -303,13 +309,30 @@ impl Engine {
         });
     }
 
-    fn has(&self, team: &str) -> Has {
-        let own = |live: &&Live| live.team() == team;
-        self.living().values().filter(own).map(Live::sandbox).fold(Has::default(), |has, sandbox| Has {
-            sandboxes: has.sandboxes + 1,
-            memory_bytes: has.memory_bytes.saturating_add(sandbox.memory_limit_bytes),
-            disk_bytes: has.disk_bytes.saturating_add(sandbox.disk_limit_bytes),
-        })
+    /// Whether there is room for a sandbox of that size.
+    fn fits(&self, live: &Live, caller: &Caller, place: &mut Place) -> Result<(), ApiError> {
+        place.fit(size(&live.sandbox()), &self.has(caller))
+    }
+
+    /// What the caller's team and the caller's key have.
+    pub(super) fn has(&self, caller: &Caller) -> Vec<(String, Has)> {
+        let mut who = vec![(caller.team.clone(), Has::default()), (of_key(&caller.name), Has::default())];
+        for sandbox in self.living().values().map(Live::sandbox).filter(|one| one.team == caller.team) {
+            let is_of_key = sandbox.key.as_ref() == Some(&caller.name);
+            for (_, has) in who.iter_mut().take(if is_of_key { 2 } else { 1 }) {
+                *has = has.plus(size(&sandbox));
+            }
+        }
+        who
+    }
+}
+
+fn size(sandbox: &Sandbox) -> Has {
+    Has {
+        sandboxes: 1,
+        memory_bytes: sandbox.memory_limit_bytes,
+        disk_bytes: sandbox.disk_limit_bytes,
+        cpu_milli: sandbox.cpu_milli.unwrap_or(0),
     }
 }
 
@@ -348,8 +371,10 @@ impl Plan<'_> {
             idle_pause_ms: self.new.idle_pause.map(clock::millis),
             memory_limit_bytes: status.memory_limit_bytes,
             disk_limit_bytes: status.disk_limit_bytes,
-            cpu_milli: None,
+            cpu_milli: status.cpu_limit_milli,
             parent: self.origin.parent.clone(),
+            root: self.origin.root.clone(),
+            key: Some(self.caller.name.clone()),
             home: status.home,
             cwd: status.cwd,
             published: status.published.into_iter().map(Published::from).collect(),

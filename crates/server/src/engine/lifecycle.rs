@@ -35,7 +35,7 @@ impl Engine {
         whole("pause the sandbox", async move {
             let from_ms = clock::now_ms();
             let paused = engine.pause_now(&live, why).await;
-            engine.tracer().done("pause", live.id().as_str(), from_ms, &paused, Vec::new());
+            engine.tracer().done(("pause", live.id().as_str()), from_ms, &paused, Vec::new());
             paused
         })
         .await
@@ -158,7 +158,7 @@ impl Engine {
             let from_ms = clock::now_ms();
             let woken = engine.wake_now(&live, ttl).await;
             if !matches!(woken, Ok(false)) {
-                engine.tracer().done("resume", live.id().as_str(), from_ms, &woken, Vec::new());
+                engine.tracer().done(("resume", live.id().as_str()), from_ms, &woken, Vec::new());
             }
             woken
         })

@@ -59,6 +59,8 @@ struct Parts {
     /// Of this start of the daemon: keepers that it is just making say so.
     instance: String,
     strays: strays::Strays,
+    /// Held while forks are counted against a ceiling.
+    forks: tokio::sync::Mutex<()>,
     /// Something may have been left that neither keeper nor reaper removed.
     unswept: AtomicBool,
     living: RwLock<HashMap<TaskId, Live>>,
@@ -114,6 +116,7 @@ impl Engine {
             halts: Arc::new(Halts::open(&folder)?),
             instance: crate::keys::random_hex(INSTANCE_BYTES)?,
             strays: strays::Strays::default(),
+            forks: tokio::sync::Mutex::default(),
             unswept: AtomicBool::new(false),
             living: RwLock::default(),
             spawns: Semaphore::new(config.spawns.max(1)),

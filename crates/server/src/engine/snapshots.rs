@@ -9,6 +9,7 @@ use crate::clock;
 use crate::error::{ApiError, Code};
 use crate::keys;
 use crate::live::Live;
+use crate::quota;
 use crate::registry::Kept;
 use crate::sandbox::{NewSandbox, Sandbox, Snapshot};
 use fumehood_keep::fault::{self, Point};
@@ -38,13 +39,8 @@ impl Engine {
             let from_ms = clock::now_ms();
             let taken = engine.keep_files(&live, name, memory).await;
             let bytes = taken.as_ref().map_or(0, |snapshot| snapshot.bytes);
-            engine.tracer().done(
-                "snapshot",
-                live.id().as_str(),
-                from_ms,
-                &taken,
-                vec![("bytes", bytes.into())],
-            );
+            let said = vec![("bytes", bytes.into())];
+            engine.tracer().done(("snapshot", live.id().as_str()), from_ms, &taken, said);
             taken
         })
         .await
@@ -102,10 +98,8 @@ impl Engine {
         let _transition = live.transition().await;
         let said = self.ask(live, &Ask::Snapshot { name: folder.name().to_owned(), memory }).await?;
         fault::point(Point::SnapshotTaken);
-        match said {
-            Said::Snapshot { bytes, frozen_us, .. } => Ok((bytes, frozen_us)),
-            _ => Err(strange("Snapshot")),
-        }
+        let Said::Snapshot { bytes, frozen_us, .. } = said else { return Err(strange("Snapshot")) };
+        Ok((bytes, frozen_us))
     }
 
     /// The caller's snapshots, by name.
@@ -162,7 +156,7 @@ impl Engine {
             let from_ms = clock::now_ms();
             let forked = engine.make_children(&caller, &live, (count, narrow), ttl).await;
             let said = vec![("children", count.into())];
-            engine.tracer().done("fork", live.id().as_str(), from_ms, &forked, said);
+            engine.tracer().done(("fork", live.id().as_str()), from_ms, &forked, said);
             forked
         })
         .await
@@ -175,11 +169,22 @@ impl Engine {
         (count, narrow): (usize, serde_json::Value),
         ttl: Option<Duration>,
     ) -> Result<Vec<Result<Sandbox, ApiError>>, ApiError> {
+        let parent = live.sandbox();
+        let root = parent.root.clone().unwrap_or_else(|| live.id().to_string());
+        // Forks of roots that have a ceiling are counted one after the other.
+        let ceiling = self.0.quotas.forks_per_root(&self.has(caller));
+        let _alone = match &ceiling {
+            Some(_) => Some(self.0.forks.lock().await),
+            None => None,
+        };
+        if let Some((subject, most)) = &ceiling {
+            let made = self.0.registry.descendants(root.clone()).await?;
+            quota::forks(subject, made.saturating_add(u64::try_from(count).unwrap_or(u64::MAX)), *most)?;
+        }
         // Never anybody's: whatever happens, it is removed in the end.
         let folder = self.0.strays.hidden()?;
         self.copy_files(live, &folder, None).await?;
         fault::point(Point::ForkTaken);
-        let parent = live.sandbox();
         // A child of a child is measured by what that is, which its keeper wrote down.
         let envelope = self.envelope(live.id()).await?;
         let (snapshot, forked) = (Some(folder.name().to_owned()), Some(Forked { narrow }));
@@ -196,7 +201,7 @@ impl Engine {
         let born = (0..count).map(|_| {
             let (engine, caller, new, spec) = (self.clone(), caller.clone(), new.clone(), spec.clone());
             let parent = live.id().to_string();
-            let origin = Origin { parent: Some(parent), repeat: None };
+            let origin = Origin { parent: Some(parent), root: Some(root.clone()), repeat: None };
             tokio::spawn(async move { engine.born(&caller, &new, spec, origin).await })
         });
         let born: Vec<_> = born.collect();

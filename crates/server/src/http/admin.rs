@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::error::{ApiError, Code};
 use crate::halt::{Outcome, Whom};
 use crate::keys::{Keys, NewKey};
-use crate::quota::Quota;
+use crate::quota::{self, Quota};
 use crate::sandbox::State as SandboxState;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -116,6 +116,19 @@ pub(super) async fn set_quota(
     Words(quota): Words<Quota>,
 ) -> Result<Json<Quota>, ApiError> {
     engine.quotas().set(&team, quota.clone()).await?;
+    Ok(Json(quota))
+}
+
+pub(super) async fn key_quota(State(engine): State<Engine>, Path(name): Path<String>) -> Json<Quota> {
+    Json(engine.quotas().of(&quota::of_key(&name)))
+}
+
+pub(super) async fn set_key_quota(
+    State(engine): State<Engine>,
+    Path(name): Path<String>,
+    Words(quota): Words<Quota>,
+) -> Result<Json<Quota>, ApiError> {
+    engine.quotas().set(&quota::of_key(&name), quota.clone()).await?;
     Ok(Json(quota))
 }
 

@@ -117,7 +117,7 @@ pub(super) async fn run(
 ) -> Result<Response, ApiError> {
     let live = engine.find(&caller, &id)?;
     let (exec, detach) = command(run, &caller)?;
-    engine.quotas().exec(&live.team())?;
+    engine.quotas().exec(&live.team(), Some(&caller.name))?;
     let entered = engine.enter(&live).await?;
     let watched = start(entered, &Ask::Exec(exec)).await?;
     if detach {

@@ -338,6 +338,11 @@ fn of_operators() -> Vec<Route> {
         Route::new("put", "/v1/teams/{team}/quota", admin, "Set a team's ceilings", put(admin::set_quota))
             .body::<Quota>()
             .answer::<Quota>(200),
+        Route::new("get", "/v1/keys/{name}/quota", admin, "Show a key's ceilings", get(admin::key_quota))
+            .answer::<Quota>(200),
+        Route::new("put", "/v1/keys/{name}/quota", admin, "Set a key's ceilings", put(admin::set_key_quota))
+            .body::<Quota>()
+            .answer::<Quota>(200),
         Route::new("get", "/v1/openapi.json", Some(Scope::Read), "This document", get(admin::document))
             .says(200, Said::Object),
         Route::new("get", "/metrics", admin, "Figures for Prometheus", get(admin::metrics))

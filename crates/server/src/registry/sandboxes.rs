@@ -130,6 +130,15 @@ impl Registry {
         .await
     }
 
+    /// How many ever came from this root by forks, as long as they are told of.
+    pub(crate) async fn descendants(&self, root: String) -> Result<u64, ApiError> {
+        self.run("count the forks", move |connection| {
+            let count = "SELECT count(*) FROM sandboxes WHERE json_extract(body, '$.root') = ?1";
+            connection.query_row(count, (root,), |row| row.get(0)).map(super::loaded)
+        })
+        .await
+    }
+
     /// What a request with this key came to, with the fingerprint of what was asked then.
     pub(crate) async fn repeated(
         &self,

@@ -46,6 +46,9 @@ pub(crate) struct Counts {
     pub(crate) dropped: AtomicU64,
 }
 
+/// What is said of a span, by name.
+pub(crate) type Attributes = Vec<(&'static str, Value)>;
+
 /// Something that was done, from one moment to another.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Span {
@@ -53,7 +56,7 @@ pub(crate) struct Span {
     pub(crate) task: String,
     pub(crate) from_ms: u64,
     pub(crate) to_ms: u64,
-    pub(crate) attributes: Vec<(&'static str, Value)>,
+    pub(crate) attributes: Attributes,
     /// Why it failed, if it did.
     pub(crate) fault: Option<String>,
 }
@@ -103,11 +106,10 @@ impl Tracer {
     /// Takes what has just come to its end.
     pub(crate) fn done<T>(
         &self,
-        name: &'static str,
-        task: &str,
+        (name, task): (&'static str, &str),
         from_ms: u64,
         outcome: &Result<T, ApiError>,
-        attributes: Vec<(&'static str, Value)>,
+        attributes: Attributes,
     ) {
         if self.is_on() {
             let fault = outcome.as_ref().err().map(|error| cut(&error.to_string()));
@@ -161,7 +163,7 @@ fn attribute(name: &str, value: &Value) -> Value {
         Value::Number(number) if number.is_u64() => json!({ "intValue": number.to_string() }),
         Value::Number(number) => json!({ "doubleValue": number }),
         Value::String(text) => json!({ "stringValue": cut(text) }),
-        other => json!({ "stringValue": cut(&other.to_string()) }),
+        Value::Null | Value::Array(_) | Value::Object(_) => json!({ "stringValue": cut(&value.to_string()) }),
     };
     json!({ "key": name, "value": value })
 }

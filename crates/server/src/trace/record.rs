@@ -1,6 +1,6 @@
 //! Spans from a sandbox's record, as it grows: commands, pauses, what left it. Read, never written.
 
-use super::{Span, Tracer};
+use super::{Attributes, Span, Tracer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ const MOST_OPEN: usize = 4096;
 pub(crate) struct Reader {
     at: u64,
     /// What has begun: its kind and number, when, and what was said of it.
-    open: HashMap<(&'static str, u64), (u64, Vec<(&'static str, Value)>)>,
+    open: HashMap<(&'static str, u64), (u64, Attributes)>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -181,7 +181,7 @@ mod tests {
             .unwrap();
         let mut reader = Reader::default();
         reader.read(&path, "t", &Tracer::default());
-        assert_eq!(reader.at, 49);
-        assert_eq!(Reader::at_end(&path).at, 60);
+        assert_eq!(reader.at, 48);
+        assert_eq!(Reader::at_end(&path).at, 59);
     }
 }

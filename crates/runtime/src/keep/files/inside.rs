@@ -85,8 +85,8 @@ pub(crate) fn words(ask: &Ask) -> Result<Vec<OsString>, Failure> {
         | Ask::Halt
         | Ask::Release
         | Ask::Claim(_)
-        | Ask::Network(_)
         | Ask::Apply { .. }
+        | Ask::Network(_)
         | Ask::Expire { .. }
         | Ask::Stop { .. } => {
             return Err(bad_request("work on files", "that is no work on files".to_owned()));
@@ -171,9 +171,9 @@ impl Inside {
             | Ask::Halt
             | Ask::Release
             | Ask::Claim(_)
+            | Ask::Apply { .. }
             | Ask::Expire { .. }
             | Ask::Network(_)
-            | Ask::Apply { .. }
             | Ask::Stop { .. } => self.verdict("remove").map(|()| Said::Done),
         }
     }
