@@ -32,6 +32,7 @@ pub struct Connection {
 
 /// One frame, read.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and looked into where it was read")]
 pub enum Frame {
     Said(Said),
     Bytes(Kind, Vec<u8>),

@@ -487,6 +487,18 @@ impl Spec {
     }
 }
 
+/// The most entries that one list gives; `cut` tells of more.
+pub const MOST_ENTRIES: usize = 10_000;
+/// What is kept of each stream of a command for who attaches later, in bytes: the last ones.
+pub const KEPT_OUTPUT_BYTES: usize = 1 << 20;
+/// Commands that have ended and can still be attached to.
+pub const KEPT_EXECS: usize = 64;
+/// The command that goes on with the prepared interpreter of a sandbox, by its guest path. It takes `-c CODE`, `-m MODULE`,
+/// a file, `-` and `-u`, and arguments after them.
+pub const WARM_PLACE: &str = "/run/fumehood/warm/python3";
+/// The longest path or name in a request, in bytes.
+pub const MOST_PATH_BYTES: usize = 4096;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -502,15 +514,3 @@ mod tests {
         assert_eq!(heard, spec);
     }
 }
-
-/// The most entries that one list gives; `cut` tells of more.
-pub const MOST_ENTRIES: usize = 10_000;
-/// What is kept of each stream of a command for who attaches later, in bytes: the last ones.
-pub const KEPT_OUTPUT_BYTES: usize = 1 << 20;
-/// Commands that have ended and can still be attached to.
-pub const KEPT_EXECS: usize = 64;
-/// The command that goes on with the prepared interpreter of a sandbox, by its guest path. It takes `-c CODE`, `-m MODULE`,
-/// a file, `-` and `-u`, and arguments after them.
-pub const WARM_PLACE: &str = "/run/fumehood/warm/python3";
-/// The longest path or name in a request, in bytes.
-pub const MOST_PATH_BYTES: usize = 4096;
