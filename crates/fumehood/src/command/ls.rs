@@ -51,7 +51,7 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     };
     let outcome = match &args.id {
         Some(id) => commands(id, args.json),
-        None => everything(args.json, args.all),
+        None => everything(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,7 +62,8 @@ pub(crate) fn main(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn everything(json: bool, with_pooled: bool) -> Result<(), Refusal> {
+fn everything(args: &Args) -> Result<(), Refusal> {
+    let Args { json, all: with_pooled, .. } = *args;
     sandboxes::sweep(&tasks::state()?);
     let all = sandboxes::all()?;
     let (mut shown, mut pooled) = (false, 0);

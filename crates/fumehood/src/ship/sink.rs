@@ -92,8 +92,7 @@ impl Sink {
 fn poster(url: &str) -> Result<Poster, Refusal> {
     let token =
         std::env::var(TOKEN).ok().map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
-    Poster::new(url, token.into_iter().collect())
-        .map_err(|fault| Refusal::new(STEP, fault.why.clone(), NAMES))
+    Poster::new(url, token.into_iter().collect()).map_err(|fault| Refusal::new(STEP, fault.why, NAMES))
 }
 
 /// Lines as log records: the line is the body, what one looks for are attributes.

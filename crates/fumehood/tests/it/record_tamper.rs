@@ -99,7 +99,8 @@ fn read(records: &Path) -> Files {
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
-    (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
+    let pairs = hex.as_bytes().chunks_exact(2).map(|pair| std::str::from_utf8(pair).unwrap());
+    pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
 fn hex(digest: &[u8]) -> String {
@@ -165,10 +166,10 @@ fn forge(files: &Files, parent: &str, branches: bool) -> Files {
             }
             if branches && task == parent {
                 let at = digests.iter().zip(&forged[&format!("{task}.jsonl")]);
-                let snapshot = at
+                let mut snapshot = at
                     .filter(|(_, line)| line.contains("sandbox.snapshot"))
                     .map(|(digest, _)| digest.clone());
-                let snapshot = snapshot.last();
+                let snapshot = snapshot.next_back();
                 for child in order.iter().filter(|child| *child != parent) {
                     let living = forged.get_mut(&format!("{child}.jsonl")).unwrap();
                     for line in living.iter_mut().filter(|line| line.contains("\"from\":{")) {

@@ -41,7 +41,8 @@ pub(super) fn run(
     let described = tape::open(&folder, &sha256).map_err(|error| unplayed(&error))?;
     let out = Scratch::new(&tape::folder(state)).map_err(|error| unplayed(&error))?;
     let words = words(&described, &folder, &out.0)?;
-    let changed_in_place = described.spec["filesystem"]["workspace-mode"] == "read-write";
+    let changed_in_place =
+        described.spec.pointer("/filesystem/workspace-mode").is_some_and(|mode| mode == "read-write");
     let (envelope, standing) = checked(&words)?;
     let request = request(&described, envelope, Played { folder, task: task.clone(), sha256 })?;
     let backend = backends::of(request.choice.level)?;

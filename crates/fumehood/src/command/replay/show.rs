@@ -122,7 +122,9 @@ fn say_line(after: f64, line: &Line) {
 fn short(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
     };
     fumehood_model::text::cut(&text, VALUE_CHARS)
 }
