@@ -111,7 +111,7 @@ tests() {
 }
 # The official E2B packages at the pinned versions, from PyPI and npm, kept in `target/e2b`: they count as tests.
 e2b() {
-    { cargo test -p fumehood --test e2b --locked -- --ignored --nocapture 2>&1 || : > "$log.failed"; } | tee -a "$log"
+    { cargo test -p fumehood --test e2b --locked -- --ignored --nocapture --test-threads=1 2>&1 || : > "$log.failed"; } | tee -a "$log"
 }
 # One line for all of them: N passed, M failed.
 sum() {
