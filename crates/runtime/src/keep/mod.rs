@@ -179,10 +179,7 @@ impl Birth<'_> {
         wall.open();
         publisher.staff(|| wall.forget());
         let meter = self.meter();
-        let mut life = self.life();
-        life.files = self.files(instance.as_mut());
-        life.parts = parts;
-        life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
+        let life = self.filled(instance.as_mut(), &places, parts);
         let means = Means {
             instance: instance.as_mut(),
             signals: &signals,
@@ -192,10 +189,8 @@ impl Birth<'_> {
         };
         let id = self.id.as_str().to_owned();
         let mut keeper = Keeper::new(&id, means, (wall, publisher), meter, life);
-        let ready = warm.map_or(Ok(()), |warm| keeper.prepare(&warm)).and_then(|()| {
-            let described = folder::describe(&self.folder, &keeper.life.description(&id));
-            described.map_err(|error| broken("describe the sandbox", &error))
-        });
+        // First of all: it can be asked from now on, and whoever asks wants to know whose it is.
+        let ready = keeper.describe().and_then(|()| warm.map_or(Ok(()), |warm| keeper.prepare(&warm)));
         let status = keeper.status();
         if let Err(ending) = ready {
             drop(keeper);
@@ -223,11 +218,22 @@ impl Birth<'_> {
         keeper.wall.finish(keeper.log);
         let last = keeper.farewell(FAREWELL);
         drop(keeper);
+        self.bury((instance, places, log), (over.keeps_files, last), reaper);
+        Ok(())
+    }
+
+    /// Removes what is left of a sandbox that was ended, and tells those who asked for it.
+    fn bury(
+        &self,
+        (mut instance, places, log): (Box<dyn Instance>, Places, TaskLog),
+        (keeps_files, last): (bool, Vec<connection::Connection>),
+        reaper: Reaper,
+    ) {
         instance.wait_gone(DEATH_LIMIT);
         drop(instance);
         let _ = self.backend.reap(&self.id);
         fault::point(Point::EndReaped);
-        let kept = over.keeps_files && keep(&self.folder).is_ok();
+        let kept = keeps_files && keep(&self.folder).is_ok();
         // The layer's file system is held by the reaper to the last.
         drop(places);
         if !kept {
@@ -243,7 +249,6 @@ impl Birth<'_> {
         if !reaper.done() {
             let _ = places::remove_layer(&self.state.scratch().join(self.id.as_str()));
         }
-        Ok(())
     }
 
     /// The folders whose files are the sandbox's own, with what they begin with.
@@ -437,6 +442,13 @@ impl Birth<'_> {
         Some(GuestFiles::new(root, live.owner(), (uid, uid)))
     }
 
+    /// What it is, with its files.
+    fn filled(&self, instance: &mut dyn Instance, places: &Places, parts: Vec<snapshot::Part>) -> Life {
+        let files = self.files(instance);
+        let layer = places.layer.as_ref().map(|layer| layer.meta.clone());
+        Life { files, parts, layer, ..self.life() }
+    }
+
     fn life(&self) -> Life {
         let LiveRequest { run, spec, .. } = &self.request;
         let mut base = run.exec.clone();
@@ -485,6 +497,16 @@ impl Birth<'_> {
         // were written.
         let written = Written::Living(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
+    }
+}
+
+// === impl Keeper ===
+
+impl Keeper<'_> {
+    /// Says in its folder what it is.
+    fn describe(&self) -> Result<(), Ending> {
+        let described = folder::describe(&self.life.folder, &self.life.description(self.id));
+        described.map_err(|error| broken("describe the sandbox", &error))
     }
 }
 
