@@ -217,10 +217,7 @@ impl Birth<'_> {
         let mut nobody = |_: &Event| {};
         let doors = doors(gateway.zip(config), publisher, &mut nobody);
         let meter = self.meter();
-        let mut life = self.life();
-        life.files = self.files(instance.as_mut());
-        life.parts = parts;
-        life.layer = places.layer.as_ref().map(|layer| layer.meta.clone());
+        let life = self.filled(instance.as_mut(), &places, parts);
         let means = Means {
             instance: instance.as_mut(),
             signals: &signals,
@@ -244,6 +241,17 @@ impl Birth<'_> {
         let keeps_files = keep_to_the_end(&mut keeper);
         let last = keeper.farewell(FAREWELL);
         drop(keeper);
+        self.bury((instance, places, log), (keeps_files, last), reaper);
+        Ok(())
+    }
+
+    /// Removes what is left of a sandbox that was ended, and tells those who asked for it.
+    fn bury(
+        &self,
+        (mut instance, places, log): (Box<dyn Instance>, Places, TaskLog),
+        (keeps_files, last): (bool, Vec<Connection>),
+        reaper: Reaper,
+    ) {
         instance.wait_gone(DEATH_LIMIT);
         drop(instance);
         let _ = self.backend.reap(&self.id);
@@ -261,7 +269,6 @@ impl Birth<'_> {
         if !reaper.done() {
             let _ = places::remove_layer(&self.state.scratch().join(self.id.as_str()));
         }
-        Ok(())
     }
 
     /// What its network will be. Nobody but the gate has the values that were given from here on.
@@ -310,11 +317,9 @@ impl Birth<'_> {
                 not_started("pause it when nobody uses it", &failure.cause, &failure.remediation)
             })?;
         }
-        if let Some(warm) = warm {
-            keeper.prepare(&warm)?;
-        }
-        let described = folder::describe(&self.folder, &keeper.life.description(keeper.id));
-        described.map_err(|error| broken("describe the sandbox", &error))
+        // Before what takes long: it can be asked from now on, and whoever asks wants to know whose it is.
+        keeper.describe()?;
+        warm.map_or(Ok(()), |warm| keeper.prepare(&warm))
     }
 
     /// Whether the snapshot that it begins with brings that interpreter along. One of another start of the host, or that
@@ -478,6 +483,13 @@ impl Birth<'_> {
         Some(GuestFiles::new(root, live.owner(), (uid, uid)))
     }
 
+    /// What it is, with its files.
+    fn filled(&self, instance: &mut dyn Instance, places: &Places, parts: Vec<snapshot::Part>) -> Life {
+        let files = self.files(instance);
+        let layer = places.layer.as_ref().map(|layer| layer.meta.clone());
+        Life { files, parts, layer, ..self.life() }
+    }
+
     fn life(&self) -> Life {
         let LiveRequest { run, spec, defaults, .. } = &self.request;
         let mut base = run.exec.clone();
@@ -529,6 +541,16 @@ impl Birth<'_> {
         // were written.
         let written = Written::Living(self.folder.clone());
         Meter::new(self.request.run.envelope.resources(), watched, written)
+    }
+}
+
+// === impl Keeper ===
+
+impl Keeper<'_> {
+    /// Says in its folder what it is.
+    fn describe(&self) -> Result<(), Ending> {
+        let described = folder::describe(&self.life.folder, &self.life.description(self.id));
+        described.map_err(|error| broken("describe the sandbox", &error))
     }
 }
 

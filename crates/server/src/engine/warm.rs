@@ -5,6 +5,7 @@
 //! operator's sandbox.
 
 use super::Engine;
+use super::create::DAEMON_LABEL;
 use crate::error::ApiError;
 use crate::keys::hex;
 use crate::spawn;
@@ -51,7 +52,8 @@ impl Engine {
 
     async fn prepare(&self, name: &str, spec: &Spec) -> Result<(), ApiError> {
         // Should we die now, the next start finds one that waits for nobody, and ends it.
-        let spec = Spec { pooled: true, actor: "daemon".to_owned(), ..spec.clone() };
+        let mut spec = Spec { pooled: true, actor: "daemon".to_owned(), ..spec.clone() };
+        spec.labels.insert(DAEMON_LABEL.to_owned(), self.0.instance.clone());
         let birth = spawn::spawn(&self.0.config, &spec).await?;
         let keeper = crate::keeper::Keeper::at(birth.socket);
         let said = keeper.call(&Ask::Snapshot { name: name.to_owned(), memory: None }).await;
