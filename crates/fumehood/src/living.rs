@@ -81,7 +81,11 @@ fn narrowed(
     for named in ["level", "trust", "blast"] {
         if narrow.get(named).is_some() {
             let why = format!("`{named}` is named, and a fork has the level of its parent");
-            return Err(Refusal::new("narrow the envelope", why, "leave it out, or make a sandbox of its own"));
+            return Err(Refusal::new(
+                "narrow the envelope",
+                why,
+                "leave it out, or make a sandbox of its own",
+            ));
         }
     }
     let mut laid = serde_json::to_value(words).map_err(|error| unlaid(&error))?;

@@ -9,16 +9,23 @@ use std::ffi::OsString;
 
 /// What programs of ours look at, and the locale that commands get.
 const KEPT: [&str; 12] = [
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TERM", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS",
-    "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TERM",
+    "TMPDIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
 ];
 const KEPT_PREFIXES: [&str; 4] = ["LC_", "XDG_", "FUMEHOOD_", "RUST_"];
 
 /// Those of `all` that the keeper of this sandbox needs.
-pub(crate) fn of(
-    spec: &Spec,
-    all: impl Iterator<Item = (OsString, OsString)>,
-) -> Vec<(OsString, OsString)> {
+pub(crate) fn of(spec: &Spec, all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let secrets = spec.envelope.pointer("/credentials/secrets").and_then(Value::as_array);
     let sources: Vec<&str> = secrets
         .into_iter()

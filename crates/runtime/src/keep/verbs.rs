@@ -352,9 +352,10 @@ impl Keeper<'_> {
         if !self.record(&Event::Resumed {}) {
             return Err(self.unrecorded());
         }
+        fault::point(Point::ResumeRecorded);
         let thawed = self.thaw("resume the sandbox");
         self.undone(&Event::Resumed {}, thawed)?;
-        fault::point(Point::PauseFrozen);
+        fault::point(Point::ResumeThawed);
         self.life.paused = false;
         Ok(Said::Done)
     }

@@ -132,7 +132,11 @@ impl Engine {
         let mut spec = self.template(caller, new.template.as_deref().unwrap_or(BASE_TEMPLATE)).await?;
         if let Some(clause) = new.envelope.get("network").filter(|_| !is_admin) {
             let is_own = |name: &str| new.literals.get(name).is_some();
-            crate::network::judge((super::network::clause_of(&spec), clause), &is_own, &own_addresses()?)?;
+            crate::network::judge(
+                (super::network::clause_of(&spec), clause),
+                &is_own,
+                &crate::network::own_addresses()?,
+            )?;
         }
         template::lay(&mut spec.envelope, new.envelope.clone());
         if new.envelope.pointer("/network/allow").is_some() {
