@@ -78,6 +78,16 @@ fn narrowed(
     narrow: Value,
     defaults: &Defaults,
 ) -> Result<(EnvelopeSpec, Envelope), Refusal> {
+    for named in ["level", "trust", "blast"] {
+        if narrow.get(named).is_some() {
+            let why = format!("`{named}` is named, and a fork has the level of its parent");
+            return Err(Refusal::new(
+                "narrow the envelope",
+                why,
+                "leave it out, or make a sandbox of its own",
+            ));
+        }
+    }
     let mut laid = serde_json::to_value(words).map_err(|error| unlaid(&error))?;
     if narrow.pointer("/network/net").and_then(Value::as_str) == Some("none") {
         // Whatever it had of a network goes, and what that used. Ports that lead inside are no way out.

@@ -24,7 +24,11 @@ fn key(parts: &Parts) -> Option<&[u8]> {
     if let Some(key) = parts.headers.get("x-api-key") {
         return Some(key.as_bytes());
     }
-    let value = parts.headers.get(AUTHORIZATION)?.as_bytes();
+    bearer(parts.headers.get(AUTHORIZATION)?.as_bytes())
+}
+
+/// What a value of `Authorization` bears.
+pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
 }

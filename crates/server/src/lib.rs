@@ -14,6 +14,7 @@ pub mod config;
 pub mod door;
 pub mod e2b;
 pub mod engine;
+mod environment;
 pub mod error;
 pub mod fleet;
 pub mod halt;

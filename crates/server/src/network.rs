@@ -7,6 +7,7 @@ use crate::error::{ApiError, Code};
 use fumehood_model::egress::{Opened, Rule};
 use serde::Deserialize;
 use serde_json::Value;
+use std::net::IpAddr;
 
 /// Entries of one list, as texts.
 #[derive(Debug, Default, Deserialize)]
@@ -18,14 +19,22 @@ struct Words {
     resolve: Vec<String>,
     presets: Vec<String>,
     publish: Vec<String>,
-    limits: Vec<String>,
+    /// Absent and empty are not the same: what is written takes the template's place.
+    limits: Option<Vec<String>>,
     upstream: Option<String>,
     authorities: Vec<String>,
 }
 
 /// Refuses a `network` clause that reaches further than what is public, or in a template's clause. Entries for
 /// secrets in `own` are the caller's.
-pub(crate) fn judge(template: &Value, asked: &Value, own: &dyn Fn(&str) -> bool) -> Result<(), ApiError> {
+///
+/// `here` are this host's addresses, public ones too: what listens at them is not a caller's to reach. Names that lead
+/// there, and ranges that hold them, are refused when they are dialled.
+pub(crate) fn judge(
+    (template, asked): (&Value, &Value),
+    own: &dyn Fn(&str) -> bool,
+    here: &[IpAddr],
+) -> Result<(), ApiError> {
     let held = read(template)?;
     // Taken apart in full, so that a new field can not be forgotten here.
     let Words { net: _, allow, allow_cidr, resolve, presets, publish, limits, upstream, authorities } =
@@ -37,7 +46,8 @@ pub(crate) fn judge(template: &Value, asked: &Value, own: &dyn Fn(&str) -> bool)
         if rule.binding.as_ref().is_some_and(|binding| own(&binding.secret)) {
             bare.binding = None;
         }
-        if !bare.is_public() && !held_rules.iter().any(|held| held.covers(&rule)) {
+        let is_here = rule.address().is_some_and(|address| here.contains(&address));
+        if (is_here || !bare.is_public()) && !held_rules.iter().any(|held| held.covers(&rule)) {
             return Err(refused("allow", text));
         }
     }
@@ -45,7 +55,8 @@ pub(crate) fn judge(template: &Value, asked: &Value, own: &dyn Fn(&str) -> bool)
         held.allow_cidr.iter().filter_map(|text| Opened::parse(text).ok()).collect();
     for text in &allow_cidr {
         let range = Opened::parse(text).map_err(|flaw| bad(text, &flaw.what, flaw.remedy))?;
-        if !range.is_public() && !held_ranges.iter().any(|held| held.covers(&range)) {
+        let is_here = range.range.is_one() && here.iter().any(|address| range.range.contains(*address));
+        if (is_here || !range.is_public()) && !held_ranges.iter().any(|held| held.covers(&range)) {
             return Err(refused("allow-cidr", text));
         }
     }
@@ -63,7 +74,8 @@ pub(crate) fn judge(template: &Value, asked: &Value, own: &dyn Fn(&str) -> bool)
     if let Some(proxy) = upstream.filter(|proxy| Some(proxy) != held.upstream.as_ref()) {
         return Err(refused("upstream", &proxy));
     }
-    if !limits.is_empty() && held.limits.iter().any(|limit| !limits.contains(limit)) {
+    let ceilings = held.limits.unwrap_or_default();
+    if limits.is_some_and(|limits| ceilings.iter().any(|limit| !limits.contains(limit))) {
         let cause = "`network.limits` leaves out a ceiling of the template";
         return Err(ApiError::new(
             Code::Forbidden,
@@ -73,6 +85,15 @@ pub(crate) fn judge(template: &Value, asked: &Value, own: &dyn Fn(&str) -> bool)
         ));
     }
     Ok(())
+}
+
+/// The addresses of this host now.
+///
+/// # Errors
+/// They can not be known; then nothing is judged by them.
+pub(crate) fn own_addresses() -> Result<Vec<IpAddr>, ApiError> {
+    fumehood_sys::interfaces::addresses()
+        .map_err(|error| ApiError::of_host(Code::Internal, "look at this host's addresses", &error))
 }
 
 fn read(clause: &Value) -> Result<Words, ApiError> {
@@ -118,7 +139,8 @@ mod tests {
             "limits": ["requests=5"],
             "presets": ["pip"],
         });
-        let judged = |asked: Value| judge(&template, &asked, &|name| name.starts_with("OWN_"));
+        let here = ["192.0.2.9".parse().unwrap(), "2001:db8::9".parse().unwrap()];
+        let judged = |asked: Value| judge((&template, &asked), &|name| name.starts_with("OWN_"), &here);
         for fine in [
             json!({}),
             json!(null),
@@ -135,6 +157,10 @@ mod tests {
             json!({ "allow": ["https://evil.example.com/** with bearer:T"] }),
             json!({ "allow": ["https://api.example.com/** with header:X:T"] }),
             json!({ "allow": ["127.0.0.1:22"] }),
+            json!({ "allow": ["192.0.2.9:22"] }),
+            json!({ "allow": ["[::ffff:192.0.2.9]:22"] }),
+            json!({ "allow": ["[2001:db8::9]:22"] }),
+            json!({ "allow-cidr": ["192.0.2.9/32:22"] }),
             json!({ "allow": ["host.fumehood.internal:5432"] }),
             json!({ "allow": ["https://host.fumehood.internal with header:X:OWN_1"] }),
             json!({ "allow": ["10.0.0.6:5432"] }),
@@ -147,6 +173,7 @@ mod tests {
             json!({ "upstream": "http://evil.example.com:1" }),
             json!({ "authorities": ["api.example.com=/etc/shadow"] }),
             json!({ "limits": ["requests=1000000"] }),
+            json!({ "limits": [] }),
         ] {
             assert_eq!(judged(forbidden.clone()).unwrap_err().code, Code::Forbidden, "{forbidden}");
         }

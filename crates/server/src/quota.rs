@@ -163,6 +163,15 @@ impl Quotas {
         })
     }
 
+    /// The same for a sandbox that is there.
+    pub(crate) fn span(&self, team: &str, key: Option<&str>, ttl: Duration) -> Result<(), ApiError> {
+        let key = key.map(of_key);
+        let subjects = [Some(team), key.as_deref()];
+        subjects.into_iter().flatten().try_for_each(|subject| {
+            within(subject, "ttl_seconds", ttl.as_secs(), self.of(subject).ttl_seconds)
+        })
+    }
+
     /// The least that these may make by forks of one root.
     pub(crate) fn forks_per_root(&self, who: &Who) -> Option<(String, u64)> {
         let ceiling =

@@ -1,6 +1,7 @@
 //! Starts keepers: a program of its own each, told what to be on its standard input.
 
 use crate::config::Config;
+use crate::environment;
 use crate::error::{ApiError, Code};
 use fumehood_keep::fault::{self, Point};
 use fumehood_keep::wire::{Born, Spec, Status};
@@ -32,7 +33,7 @@ pub(crate) struct Birth {
 
 /// Starts a keeper and waits until its sandbox lives.
 pub(crate) async fn spawn(config: &Config, spec: &Spec) -> Result<Birth, ApiError> {
-    let mut child = start(config)?;
+    let mut child = start(config, spec)?;
     match tokio::time::timeout(PATIENCE, dialogue(&mut child, spec)).await {
         Ok(Ok(Born::Ready { id, socket, status })) => Ok(Birth { id, socket: socket.into(), status, child }),
         Ok(Ok(Born::Failed(failure))) => {
@@ -68,9 +69,11 @@ fn reap(mut child: Child) {
     tokio::spawn(async move { child.wait().await });
 }
 
-fn start(config: &Config) -> Result<Child, ApiError> {
+fn start(config: &Config, spec: &Spec) -> Result<Child, ApiError> {
     Command::new(&config.program)
         .arg(ROLE)
+        .env_clear()
+        .envs(environment::of(spec, std::env::vars_os()))
         .env("FUMEHOOD_STATE", &config.state)
         .current_dir("/")
         .stdin(Stdio::piped())

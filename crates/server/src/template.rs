@@ -14,6 +14,7 @@ use crate::error::{ApiError, Code};
 use crate::sandbox::BASE_TEMPLATE;
 use fumehood_keep::literals::Literals;
 use fumehood_keep::wire::{Spec, Warm};
+use fumehood_model::level::{Blast, Level, Trust, required};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -87,6 +88,30 @@ impl Templates {
         let base = (!self.0.contains_key(BASE_TEMPLATE)).then(|| BASE_TEMPLATE.to_owned());
         base.into_iter().chain(self.0.keys().cloned()).collect()
     }
+}
+
+/// Refuses a level that is weaker than what a sandbox of this template would have. A stronger one is a caller's to name.
+pub(crate) fn judge_level(spec: &Spec, asked: &str) -> Result<(), ApiError> {
+    let level = |name: &str| Level::ALL.into_iter().find(|level| level.name() == name);
+    let word = |name: &str| spec.envelope.get(name).and_then(serde_json::Value::as_str);
+    let own = spec.level.as_deref().or_else(|| word("level")).and_then(level);
+    // What the table chooses for it at least, where the template names none.
+    let chosen = || {
+        let trust = spec.envelope.get("trust").and_then(|word| Trust::deserialize(word).ok());
+        let blast = spec.envelope.get("blast").and_then(|word| Blast::deserialize(word).ok());
+        required(trust.unwrap_or(Trust::Medium), blast.unwrap_or(Blast::Medium))
+    };
+    let least = own.unwrap_or_else(chosen);
+    // One that is none is told of by the keeper.
+    if level(asked).is_none_or(|asked| asked >= least) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        Code::Forbidden,
+        "choose the level",
+        format!("`{asked}` is weaker than `{least}`, which the template has"),
+        "leave `level` out, name a stronger one, or use a key with the scope `admin`",
+    ))
 }
 
 /// Lays `patch` over `base`: objects are laid over each other, everything else replaces.

@@ -156,9 +156,15 @@ impl Dialler {
         resolved: &[IpAddr],
     ) -> Result<Vec<IpAddr>, Denial> {
         let mut good = table.reach(permit, identity, resolved)?;
-        let named = matches!(&identity.host, Host::Address(_))
-            && matches!(permit.rule(), RuleId::Rule(_) | RuleId::Range(_));
-        if named {
+        // An address of ours is opened by that address alone, not by a range that happens to hold it.
+        let named = match permit.rule() {
+            RuleId::Rule(_) => true,
+            RuleId::Range(place) => {
+                table.egress().ranges.get(place).is_some_and(|opened| opened.range.is_one())
+            }
+            RuleId::Public => false,
+        };
+        if named && matches!(&identity.host, Host::Address(_)) {
             return Ok(good);
         }
         // Where it can not be known which addresses are ours, none may be dialled.

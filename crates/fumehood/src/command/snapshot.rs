@@ -227,7 +227,9 @@ fn fork(args: &ForkArgs) -> Result<(), Refusal> {
     let actor = format!("uid:{}", fumehood_sys::host::euid());
     let forked = Some(Forked { narrow: narrow(args) });
     let snapshot = Some(name.clone());
-    let spec = Spec { snapshot, expires_ms, labels, actor, pooled: false, forked, ..description.spec };
+    // What was chosen for it once, whatever would be chosen for less.
+    let level = Some(description.level);
+    let spec = Spec { snapshot, level, expires_ms, labels, actor, pooled: false, forked, ..description.spec };
     let born = bear(&spec, args.count, args.json);
     let removed = snapshot::remove(&folder, &name).map_err(|failure| refused(&failure));
     born.and(removed)

@@ -588,3 +588,31 @@ fn ceilings_of_a_team_of_a_key_and_of_a_root_hold() {
     // Nothing of what was refused is there.
     assert_eq!(daemon.list(), [id.as_str()]);
 }
+
+#[test]
+fn a_caller_gets_no_weaker_wall_and_no_longer_life_than_is_theirs() {
+    let lab = Lab::new(caller());
+    let daemon = Daemon::start(&lab, &["--most-pool", "0"]);
+    let key = key(&lab, &["--team", "t"]);
+    let ask = |path: &str, body: &Value| daemon.ask_as(&key, "POST", path, body);
+    let (status, told) = ask("/v1/sandboxes", &json!({ "level": "process" }));
+    assert_eq!((status, &told["code"]), (403, &json!("forbidden")), "{told}");
+    assert!(told["remediation"].as_str().unwrap().contains("stronger"), "{told}");
+    let (status, told) = ask("/v1/sandboxes", &json!({ "level": "container" }));
+    assert_eq!(status, 201, "{told}");
+    let id = told["id"].as_str().unwrap().to_owned();
+    for envelope in
+        [json!({ "level": "process" }), json!({ "level": null }), json!({ "trust": "high", "blast": "low" })]
+    {
+        let (_, told) = ask(&format!("/v1/sandboxes/{id}/fork"), &json!({ "envelope": envelope }));
+        assert!(told.to_string().contains("has the level of its parent"), "{envelope}: {told}");
+        assert_eq!(daemon.list(), [id.as_str()], "{envelope}");
+    }
+    let (status, told) = daemon.ask("PUT", "/v1/teams/t/quota", &json!({ "ttl_seconds": 100 }));
+    assert_eq!(status, 200, "{told}");
+    for verb in ["ttl", "connect"] {
+        let (status, told) = ask(&format!("/v1/sandboxes/{id}/{verb}"), &json!({ "ttl_seconds": 1000 }));
+        assert_eq!((status, &told["context"]["quota"]), (429, &json!("ttl_seconds")), "{verb}: {told}");
+    }
+    assert_eq!(ask(&format!("/v1/sandboxes/{id}/ttl"), &json!({ "ttl_seconds": 90 })).0, 200);
+}

@@ -5,10 +5,19 @@ use super::address::{self, Internal};
 use super::clause::{Opened, is_metadata_name};
 use super::host::{Host, Pattern};
 use super::rule::Rule;
+use std::net::IpAddr;
 
 // === impl Rule ===
 
 impl Rule {
+    /// The address that it names, if it names one in place of a name.
+    pub fn address(&self) -> Option<IpAddr> {
+        match &self.hosts {
+            Pattern::Exactly(Host::Address(own)) => Some(address::plain(*own)),
+            Pattern::Exactly(Host::Name(_)) | Pattern::Below(_) => None,
+        }
+    }
+
     /// Whether it opens public places alone, and uses no secret.
     pub fn is_public(&self) -> bool {
         let hosts = match &self.hosts {

@@ -176,6 +176,7 @@ async fn execute(door: &Door, guest: &Guest, asked: Execute) -> Result<Response,
     if asked.language.is_some() && asked.context_id.is_some() {
         return Err(Refusal::bad("run the code", "it names a language and a context", "name one of them"));
     }
+    guest.engine.quotas().exec(&guest.live.team(), guest.live.sandbox().key.as_deref())?;
     let entered = envd::enter(guest).await?;
     let context = asked.context_id.as_deref().unwrap_or(DEFAULT);
     let alone = door.kernels.alone(guest.live.id().as_str(), context).await;

@@ -132,15 +132,22 @@ impl Engine {
         let mut spec = self.template(caller, new.template.as_deref().unwrap_or(BASE_TEMPLATE)).await?;
         if let Some(clause) = new.envelope.get("network").filter(|_| !is_admin) {
             let is_own = |name: &str| new.literals.get(name).is_some();
-            crate::network::judge(super::network::clause_of(&spec), clause, &is_own)?;
+            crate::network::judge(
+                (super::network::clause_of(&spec), clause),
+                &is_own,
+                &crate::network::own_addresses()?,
+            )?;
         }
         template::lay(&mut spec.envelope, new.envelope.clone());
         if new.envelope.pointer("/network/allow").is_some() {
             template::drop_unused(&mut spec);
         }
         template::give(&mut spec, &new.literals);
-        if new.level.is_some() {
-            spec.level.clone_from(&new.level);
+        if let Some(level) = &new.level {
+            if !is_admin {
+                template::judge_level(&spec, level)?;
+            }
+            spec.level = Some(level.clone());
         }
         if new.warm.is_some() {
             spec.warm.clone_from(&new.warm);
@@ -243,7 +250,9 @@ impl Engine {
         plan.spec.expires_ms = plan.keeper_end();
         plan.spec.pooled = false;
         fault::point(Point::CreateAsked);
-        let permit = self.0.spawns.acquire().await;
+        // What a caller lets run before the birth takes nobody else's turn.
+        let turns = if plan.spec.warm.is_some() { &self.0.preparations } else { &self.0.spawns };
+        let permit = turns.acquire().await;
         let began = Instant::now();
         let birth = spawn::spawn(&self.0.config, &plan.spec).await;
         drop(permit);

@@ -108,7 +108,7 @@ impl Engine {
             let (engine, live) = (self.clone(), live.clone());
             whole("extend the sandbox's time", async move {
                 let _transition = live.transition().await;
-                let wanted = engine.end_of(Some(ttl))?;
+                let wanted = engine.end_for(&live, ttl)?;
                 let has = live.sandbox().expires_ms;
                 if has.is_some_and(|has| wanted.is_none_or(|wanted| wanted > has)) {
                     engine.set_end(&live, wanted).await?;
@@ -128,7 +128,7 @@ impl Engine {
         let (engine, live) = (self.clone(), live.clone());
         whole("set the sandbox's time", async move {
             let _transition = live.transition().await;
-            let end = engine.end_of(Some(ttl))?;
+            let end = engine.end_for(&live, ttl)?;
             engine.set_end(&live, end).await
         })
         .await
@@ -172,7 +172,10 @@ impl Engine {
             State::Paused => {}
             state @ (State::Halted | State::Ended) => return Err(not_usable(live, state)),
         }
-        let end = self.end_of(Some(ttl.unwrap_or(self.0.config.ttl)))?;
+        let end = match ttl {
+            Some(ttl) => self.end_for(live, ttl)?,
+            None => self.end_of(Some(self.0.config.ttl))?,
+        };
         match self.ask(live, &Ask::Resume).await {
             Ok(_) => {}
             Err(error) if error.code == Code::NotPaused => {}
@@ -193,6 +196,13 @@ impl Engine {
         let sandbox = live.change(|sandbox| sandbox.expires_ms = end);
         self.keep(sandbox.clone()).await;
         Ok(sandbox)
+    }
+
+    /// As [`Engine::end_of`], within the ceilings of its team and of the key that made it.
+    fn end_for(&self, live: &Live, ttl: Duration) -> Result<Option<u64>, ApiError> {
+        let sandbox = live.sandbox();
+        self.0.quotas.span(&sandbox.team, sandbox.key.as_deref(), ttl)?;
+        self.end_of(Some(ttl))
     }
 
     pub(super) fn end_of(&self, ttl: Option<Duration>) -> Result<Option<u64>, ApiError> {

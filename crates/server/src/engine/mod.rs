@@ -66,6 +66,8 @@ struct Parts {
     living: RwLock<HashMap<TaskId, Live>>,
     /// Keepers that may be started at once.
     spawns: Semaphore,
+    /// The same for those that prepare an interpreter first, which may take as long as a birth may.
+    preparations: Semaphore,
     /// Requests with an idempotency key that are under way.
     repeats: create::Repeats,
     /// Templates whose interpreter was prepared in this start of the daemon, by the snapshot that has it.
@@ -120,6 +122,7 @@ impl Engine {
             unswept: AtomicBool::new(false),
             living: RwLock::default(),
             spawns: Semaphore::new(config.spawns.max(1)),
+            preparations: Semaphore::new(config.spawns.max(1)),
             repeats: create::Repeats::default(),
             warmed: warm::Warmed::default(),
             counters: Counters::default(),

@@ -36,7 +36,8 @@ impl Engine {
         if !caller.scopes.has(Scope::Admin) {
             // Against what its template has now, not against what somebody once got.
             let template = self.template(caller, &live.sandbox().template).await?;
-            network::judge(clause_of(&template), &clause, &|name| literals.get(name).is_some())?;
+            let is_own = |name: &str| literals.get(name).is_some();
+            network::judge((clause_of(&template), &clause), &is_own, &network::own_addresses()?)?;
         }
         let given = literals.clone();
         let asked = Network { actor: caller.actor(), net, allow, allow_cidr, literals };

@@ -188,7 +188,9 @@ impl Engine {
         // A child of a child is measured by what that is, which its keeper wrote down.
         let envelope = self.envelope(live.id()).await?;
         let (snapshot, forked) = (Some(folder.name().to_owned()), Some(Forked { narrow }));
-        let spec = Spec { snapshot, forked, ..without_given(Spec { envelope, ..live.spec() }) };
+        // What was chosen for it once, whatever would be chosen for less.
+        let level = Some(parent.level);
+        let spec = Spec { snapshot, forked, level, ..without_given(Spec { envelope, ..live.spec() }) };
         let new = NewSandbox {
             template: Some(parent.template),
             ttl,

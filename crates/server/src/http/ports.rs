@@ -163,10 +163,13 @@ fn clean(headers: &mut HeaderMap, port: u16, keeps_upgrade: bool) {
     for name in OURS.into_iter().chain(HOPS) {
         headers.remove(name);
     }
+    // Read as the door reads it, or a key that opened it would go on inside.
     let is_key = |value: &HeaderValue| {
-        value.as_bytes().get(..11).is_some_and(|start| start.eq_ignore_ascii_case(b"bearer e2b_"))
+        door::bearer(value.as_bytes())
+            .and_then(|borne| borne.get(..4))
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"e2b_"))
     };
-    if headers.get(AUTHORIZATION).is_some_and(is_key) {
+    if headers.get_all(AUTHORIZATION).iter().any(is_key) {
         headers.remove(AUTHORIZATION);
     }
     if !(keeps_upgrade && headers.contains_key(UPGRADE)) {
