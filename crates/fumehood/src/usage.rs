@@ -84,11 +84,13 @@ fn refusal(name: &str, error: &clap::Error) -> Refusal {
             (format!("`{value}` is no value for `{flag}`"), format!("use one of {}", ticked(&known)))
         }
         (ErrorKind::ValueValidation, Some(value)) => {
-            // The only values that are read here and are not words of a list are whole numbers.
-            (
-                format!("`{value}` is no value for `{flag}`"),
-                format!("write a whole number, as in `{flag} 1000`"),
-            )
+            // The only values that are read here and are not words of a list are addresses and whole numbers.
+            let remedy = if flag == "--listen" {
+                format!("write an address and a port, as in `{flag} 127.0.0.1:3000`")
+            } else {
+                format!("write a whole number, as in `{flag} 1000`")
+            };
+            (format!("`{value}` is no value for `{flag}`"), remedy)
         }
         (ErrorKind::ArgumentConflict, _) => {
             let other = text(ContextKind::PriorArg).unwrap_or_default();

@@ -98,7 +98,11 @@ fn ask(method: &str, path: &str, body: &Value) -> Result<Value, Refusal> {
         return Ok(answer);
     }
     let state = tasks::state()?;
-    keys::without_daemon(state.root(), method, path, body).map_err(|error| daemon::refusal(&error))
+    match keys::without_daemon(state.root(), method, path, body) {
+        Ok(answer) => Ok(answer),
+        // One that was just starting has taken the folder meanwhile, and listens by now.
+        Err(error) => daemon::ask(method, path, body)?.ok_or_else(|| daemon::refusal(&error)),
+    }
 }
 
 fn text(value: &Value, name: &str) -> String {
