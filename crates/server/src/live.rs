@@ -8,10 +8,12 @@
 //!
 //! **Invariant:** whoever changes the state holds [`Live::transition`]; a timer decides only while it holds it, and
 //! from what is true then. So a caller who comes while a timer pauses waits, and wakes the sandbox again.
+//! **Invariant:** an end is the last change, whoever comes first with it. It waits for no transition: a keeper that is
+//! gone is seen by whoever asks it.
 
 use crate::clock;
 use crate::keeper::Keeper;
-use crate::sandbox::{Metrics, Sandbox, State};
+use crate::sandbox::{Ended, Metrics, Sandbox, State};
 use fumehood_keep::wire::Spec;
 use fumehood_model::id::TaskId;
 use std::collections::VecDeque;
@@ -41,6 +43,8 @@ struct Now {
     sandbox: Sandbox,
     /// What it was made of, with the network that it has now: for its forks.
     spec: Spec,
+    /// Why it is about to end, where its keeper was asked to end it.
+    meant: Option<&'static str>,
     uses: u32,
     last_use_ms: u64,
     metrics: VecDeque<Metrics>,
@@ -58,7 +62,8 @@ impl Live {
     /// A sandbox that was just born, or adopted.
     #[must_use]
     pub fn new(sandbox: Sandbox, keeper: Keeper, spec: Spec) -> Self {
-        let now = Now { sandbox, spec, uses: 0, last_use_ms: clock::now_ms(), metrics: VecDeque::new() };
+        let (last_use_ms, metrics) = (clock::now_ms(), VecDeque::new());
+        let now = Now { sandbox, spec, meant: None, uses: 0, last_use_ms, metrics };
         let id = now.sandbox.id.clone();
         let (transition, timer) = (tokio::sync::Mutex::new(()), AtomicBool::new(false));
         Self(Arc::new(Held { id, keeper, transition, timer, now: Mutex::new(now) }))
@@ -149,11 +154,32 @@ impl Live {
         span.is_some_and(|span| now.last_use_ms.saturating_add(span) <= at_ms)
     }
 
-    /// Changes what is known of it, and gives what it is then. The caller holds the transition.
+    /// Changes what is known of it, and gives what it is then. The caller holds the transition. What has ended stays as
+    /// it is.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Sandbox)) -> Sandbox {
         let mut now = self.now();
-        change(&mut now.sandbox);
+        if now.sandbox.state != State::Ended {
+            change(&mut now.sandbox);
+        }
         now.sandbox.clone()
+    }
+
+    /// Why its keeper is about to be asked to end it: whoever finds it gone tells that, and not what it looks like to
+    /// them. Nothing where it could not be ended.
+    pub(crate) fn mean_end(&self, cause: Option<&'static str>) {
+        self.now().meant = cause;
+    }
+
+    /// It is no more. Gives the cause that counts; nothing where it had ended before.
+    pub(crate) fn end(&self, at_ms: u64, seen: &str) -> Option<String> {
+        let mut now = self.now();
+        if now.sandbox.state == State::Ended {
+            return None;
+        }
+        let cause = now.meant.unwrap_or(seen).to_owned();
+        now.sandbox.state = State::Ended;
+        now.sandbox.ended = Some(Ended { at_ms, cause: cause.clone() });
+        Some(cause)
     }
 
     pub(crate) fn keep_metrics(&self, metrics: Metrics) {
@@ -195,5 +221,28 @@ impl Drop for Use {
         let mut now = self.live.now();
         now.uses = now.uses.saturating_sub(1);
         now.last_use_ms = clock::now_ms();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_the_last_change_and_tells_what_was_meant() {
+        let made = || {
+            let sandbox = crate::sandbox::testing::sandbox(1);
+            Live::new(sandbox, Keeper::at(std::path::PathBuf::new()), Spec::default())
+        };
+        let live = made();
+        live.mean_end(Some("stopped"));
+        assert_eq!(live.end(7, "lost").as_deref(), Some("stopped"));
+        assert_eq!(live.end(8, "expired"), None);
+        let late = live.change(|sandbox| sandbox.state = State::Running);
+        assert_eq!((late.state, late.ended.map(|ended| ended.at_ms)), (State::Ended, Some(7)));
+        let live = made();
+        live.mean_end(Some("stopped"));
+        live.mean_end(None);
+        assert_eq!(live.end(7, "lost").as_deref(), Some("lost"));
     }
 }

@@ -214,3 +214,35 @@ impl Filter {
             && self.labels.iter().all(|(name, value)| sandbox.labels.get(name) == Some(value))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// One that runs; what it is called and when it was made tell it from others.
+    pub(crate) fn sandbox(number: u64) -> Sandbox {
+        Sandbox {
+            id: TaskId::new(number, 1),
+            team: "a".to_owned(),
+            template: BASE_TEMPLATE.to_owned(),
+            level: "container".to_owned(),
+            state: State::Running,
+            labels: BTreeMap::new(),
+            created_ms: number,
+            expires_ms: None,
+            on_timeout: OnTimeout::Stop,
+            auto_resume: false,
+            idle_pause_ms: None,
+            published: Vec::new(),
+            memory_limit_bytes: 0,
+            disk_limit_bytes: 0,
+            cpu_milli: None,
+            parent: None,
+            root: None,
+            key: None,
+            home: String::new(),
+            cwd: String::new(),
+            ended: None,
+        }
+    }
+}

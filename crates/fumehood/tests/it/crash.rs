@@ -599,4 +599,24 @@ fn no_step_is_left_out() {
     let walked: BTreeSet<Point> =
         all.iter().flatten().flat_map(|transition| transition.points.iter().copied()).collect();
     assert_eq!(walked, Point::ALL.iter().copied().collect());
+    // Each is where it was put, once: whoever moves code about takes them along.
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text: String =
+        ["server", "runtime"].iter().map(|name| source(&crates.join(name).join("src"))).collect();
+    for point in Point::ALL {
+        let name = format!("Point::{point:?}");
+        let whole = |after: &str| !after.starts_with(|c: char| c.is_ascii_alphanumeric());
+        let count = text.split(&name).skip(1).filter(|after| whole(after)).count();
+        assert_eq!(count, 1, "{name} stands {count} times in the source");
+    }
+}
+
+/// All that is written in the files of a folder.
+fn source(folder: &Path) -> String {
+    let paths = names(folder).into_iter().map(|name| folder.join(name));
+    let read = |path: PathBuf| match path.is_dir() {
+        true => source(&path),
+        false => std::fs::read_to_string(path).unwrap(),
+    };
+    paths.map(read).collect()
 }

@@ -78,7 +78,7 @@ impl Engine {
             let cause = self.cause(&row.sandbox).await;
             crate::log::info("adopt", &format!("sandbox {id} did not live on: {cause}"));
             let ended = Some(Ended { at_ms: clock::now_ms(), cause: cause.to_owned() });
-            self.keep(Sandbox { state: State::Ended, ended, ..row.sandbox }).await;
+            self.write(&id, move || Sandbox { state: State::Ended, ended, ..row.sandbox }).await;
         }
         self.remove_strays().await;
         crate::spawn::sweep(&self.0.config);
@@ -130,7 +130,7 @@ impl Engine {
 
     /// Why a sandbox is no more, from what its keeper or its reaper wrote down.
     pub(super) async fn cause(&self, sandbox: &Sandbox) -> &'static str {
-        let (records, id) = (self.0.config.state.join("records"), sandbox.id.clone());
+        let (records, id) = (self.0.config.records.clone(), sandbox.id.clone());
         let read = tokio::task::spawn_blocking(move || fumehood_audit::read(&records, &id)).await;
         let why = read.ok().and_then(Result::ok).and_then(|read| {
             read.lines.iter().rev().find_map(|line| match line.known() {

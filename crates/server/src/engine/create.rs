@@ -326,7 +326,7 @@ impl Engine {
     /// What the caller's team and the caller's key have.
     pub(super) fn has(&self, caller: &Caller) -> Vec<(String, Has)> {
         let mut who = vec![(caller.team.clone(), Has::default()), (of_key(&caller.name), Has::default())];
-        for sandbox in self.living().values().map(Live::sandbox).filter(|one| one.team == caller.team) {
+        for sandbox in self.all().iter().map(Live::sandbox).filter(|one| one.team == caller.team) {
             let is_of_key = sandbox.key.as_ref() == Some(&caller.name);
             for (_, has) in who.iter_mut().take(if is_of_key { 2 } else { 1 }) {
                 *has = has.plus(size(&sandbox));

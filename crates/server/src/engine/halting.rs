@@ -21,15 +21,14 @@ impl Engine {
         outcome.failed.retain(|(id, _)| id.is_empty() || self.config().sandboxes.join(id).exists());
         for id in &outcome.done {
             if let Some(live) = self.any(id) {
-                live.change(|sandbox| {
-                    if sandbox.state != State::Ended {
-                        sandbox.state = State::Halted;
-                    }
-                });
+                live.change(|sandbox| sandbox.state = State::Halted);
             }
         }
         if destroy {
+            let mean = |id: &str, cause| self.any(id).iter().for_each(|live| live.mean_end(cause));
+            keepers.iter().for_each(|(id, _)| mean(id.as_str(), Some("stopped")));
             let ended = ask_all(keepers, Ask::Stop { keep_files: false }).await;
+            ended.failed.iter().for_each(|(id, _)| mean(id, None));
             for id in &ended.done {
                 if let Some(live) = self.any(id) {
                     self.forget(&live, "stopped").await;

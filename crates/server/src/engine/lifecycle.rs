@@ -65,14 +65,18 @@ impl Engine {
             Ok(_) => self.ask(live, &Ask::Pause).await,
             Err(error) => Err(error),
         };
+        // One that its keeper had paused already, for being idle, stays paused now because somebody said so.
+        let paused = paused.map(|_| ()).or_else(|error| match error.code {
+            Code::Paused => Ok(()),
+            _ => Err(error),
+        });
         match paused {
-            Ok(_) => {
+            Ok(()) => {
                 fault::point(Point::PauseDone);
                 let sandbox = live.change(|sandbox| sandbox.expires_ms = None);
-                self.keep(sandbox.clone()).await;
-                Ok(sandbox)
+                self.keep(live).await;
+                lives(live, sandbox)
             }
-            Err(error) if error.code == Code::Paused => Ok(live.sandbox()),
             Err(error) => {
                 live.change(|sandbox| {
                     if sandbox.state == State::Paused {
@@ -135,16 +139,21 @@ impl Engine {
     }
 
     /// The caller holds the transition.
-    pub(super) async fn end(&self, live: &Live, cause: &str) -> Result<(), ApiError> {
+    pub(super) async fn end(&self, live: &Live, cause: &'static str) -> Result<(), ApiError> {
         if live.state() == State::Ended {
             return Err(ApiError::no_sandbox(live.id().as_str()));
         }
+        // Whoever watches its keeper may be the first to see that it is gone.
+        live.mean_end(Some(cause));
         fault::point(Point::StopAsked);
         match live.keeper().call(&Ask::Stop { keep_files: false }).await {
             Ok(_) => {}
             // One that is gone already is what was wanted.
             Err(CallError::Unreachable(_) | CallError::Closed) if self.is_gone(live).await => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                live.mean_end(None);
+                return Err(error.into());
+            }
         }
         fault::point(Point::StopDone);
         self.forget(live, cause).await;
@@ -184,8 +193,9 @@ impl Engine {
         fault::point(Point::WakeDone);
         self.set_end(live, end).await?;
         fault::point(Point::WakeTimed);
-        self.keep(live.change(|sandbox| sandbox.state = State::Running)).await;
-        Ok(true)
+        let sandbox = live.change(|sandbox| sandbox.state = State::Running);
+        self.keep(live).await;
+        lives(live, sandbox).map(|_| true)
     }
 
     /// The caller holds the transition.
@@ -194,8 +204,8 @@ impl Engine {
         self.ask(live, &Ask::Expire { at_ms: end.filter(|_| on_timeout == OnTimeout::Stop) }).await?;
         fault::point(Point::TtlDone);
         let sandbox = live.change(|sandbox| sandbox.expires_ms = end);
-        self.keep(sandbox.clone()).await;
-        Ok(sandbox)
+        self.keep(live).await;
+        lives(live, sandbox)
     }
 
     /// As [`Engine::end_of`], within the ceilings of its team and of the key that made it.
@@ -218,4 +228,9 @@ impl Engine {
         }
         Ok(Some(clock::now_ms().saturating_add(clock::millis(ttl))))
     }
+}
+
+/// What was changed, unless it has ended at that moment.
+fn lives(live: &Live, sandbox: Sandbox) -> Result<Sandbox, ApiError> {
+    if sandbox.state == State::Ended { Err(not_usable(live, State::Ended)) } else { Ok(sandbox) }
 }

@@ -24,7 +24,7 @@ use crate::live::{Live, Use};
 use crate::pool::Pools;
 use crate::quota::Quotas;
 use crate::registry::Registry;
-use crate::sandbox::{Ended, Filter, Listed, Metrics, Page, Sandbox, State};
+use crate::sandbox::{Filter, Listed, Metrics, Page, Sandbox, State};
 use crate::template::Templates;
 use crate::tokens::Tokens;
 use crate::trace::Tracer;
@@ -63,6 +63,7 @@ struct Parts {
     forks: tokio::sync::Mutex<()>,
     /// Something may have been left that neither keeper nor reaper removed.
     unswept: AtomicBool,
+    /// Those that live, and those that have just ended until the registry has it: each is told of at every moment.
     living: RwLock<HashMap<TaskId, Live>>,
     /// Keepers that may be started at once.
     spawns: Semaphore,
@@ -193,7 +194,7 @@ impl Engine {
     /// Every sandbox that lives, whoever's it is.
     #[must_use]
     pub fn all(&self) -> Vec<Live> {
-        self.living().values().cloned().collect()
+        self.living().values().filter(|live| live.state() != State::Ended).cloned().collect()
     }
 
     /// The sandbox of this id, if it is the caller's.
@@ -208,7 +209,7 @@ impl Engine {
     #[must_use]
     pub fn any(&self, id: &str) -> Option<Live> {
         let id = TaskId::parse(id).ok()?;
-        self.living().get(&id).cloned()
+        self.living().get(&id).filter(|live| live.state() != State::Ended).cloned()
     }
 
     /// The caller's sandboxes.
@@ -230,6 +231,8 @@ impl Engine {
             found.extend(self.0.registry.ended(team, filter.clone(), page.clone(), most).await?);
         }
         found.sort_by(|a, b| a.id.cmp(&b.id));
+        // One that ends at this moment is here and there.
+        found.dedup_by(|a, b| a.id == b.id);
         if !page.oldest_first {
             found.reverse();
         }
@@ -313,15 +316,8 @@ impl Engine {
     }
 
     /// Takes a sandbox off the books. Once; what comes later changes nothing.
-    async fn forget(&self, live: &Live, cause: &str) {
-        if live.state() == State::Ended {
-            return;
-        }
-        let ended = Ended { at_ms: clock::now_ms(), cause: cause.to_owned() };
-        let sandbox = live.change(|sandbox| {
-            sandbox.state = State::Ended;
-            sandbox.ended = Some(ended);
-        });
+    async fn forget(&self, live: &Live, seen: &str) {
+        let Some(cause) = live.end(clock::now_ms(), seen) else { return };
         let counters = &self.0.counters;
         counters.ended.fetch_add(1, Ordering::Relaxed);
         if cause == "lost" {
@@ -329,15 +325,25 @@ impl Engine {
             // Its reaper cleans up, if that lives.
             self.0.unswept.store(true, Ordering::Relaxed);
         }
-        self.0.living.write().unwrap_or_else(PoisonError::into_inner).remove(live.id());
-        self.keep(sandbox).await;
+        // Also when whoever saw it goes away meanwhile.
+        let (engine, live) = (self.clone(), live.clone());
+        let told = tokio::spawn(async move {
+            engine.keep(&live).await;
+            engine.0.living.write().unwrap_or_else(PoisonError::into_inner).remove(live.id());
+        });
+        let _ = told.await;
     }
 
-    /// Writes what has changed. A registry that fails now is told of in the log; the next start learns the truth from
-    /// the keepers.
-    async fn keep(&self, sandbox: Sandbox) {
-        let id = sandbox.id.clone();
-        if let Err(error) = self.0.registry.update(sandbox).await {
+    /// Writes what a sandbox is by the time that this is written: of two who changed it at once, neither writes what was
+    /// before the other.
+    async fn keep(&self, live: &Live) {
+        let now = live.clone();
+        self.write(live.id(), move || now.sandbox()).await;
+    }
+
+    /// A registry that fails now is told of in the log; the next start learns the truth from the keepers.
+    async fn write(&self, id: &TaskId, sandbox: impl FnOnce() -> Sandbox + Send + 'static) {
+        if let Err(error) = self.0.registry.update(id.to_string(), sandbox).await {
             crate::log::warn("registry", &format!("sandbox {id}: {error}"));
         }
     }

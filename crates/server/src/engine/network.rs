@@ -55,11 +55,11 @@ impl Engine {
 impl Engine {
     /// Puts another value into one of a sandbox's labels, or takes it away.
     pub(crate) async fn relabel(&self, live: &Live, name: &str, value: Option<String>) {
-        let sandbox = live.change(|sandbox| {
+        live.change(|sandbox| {
             sandbox.labels.remove(name);
             sandbox.labels.extend(value.map(|value| (name.to_owned(), value)));
         });
-        self.keep(sandbox).await;
+        self.keep(live).await;
     }
 }
 

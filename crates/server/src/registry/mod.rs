@@ -350,39 +350,23 @@ mod tests {
 
     #[tokio::test]
     async fn ended_sandboxes_come_in_parts_of_which_none_is_read_twice() {
-        use crate::sandbox::{Ended, Filter, OnTimeout, Page, Sandbox, State};
+        use crate::sandbox::{Ended, Filter, Page, Sandbox, State};
         let base = folder();
         let registry = Registry::open(base.path()).unwrap();
         let sandbox = |number: u64| Sandbox {
-            id: fumehood_model::id::TaskId::new(number, 1),
             team: if number.is_multiple_of(3) { "b" } else { "a" }.to_owned(),
-            template: "base".to_owned(),
-            level: "container".to_owned(),
             state: State::Ended,
             labels: std::collections::BTreeMap::from([(
                 "even".to_owned(),
                 number.is_multiple_of(2).to_string(),
             )]),
-            created_ms: number,
-            expires_ms: None,
-            on_timeout: OnTimeout::Stop,
-            auto_resume: false,
-            idle_pause_ms: None,
-            published: Vec::new(),
-            memory_limit_bytes: 0,
-            disk_limit_bytes: 0,
-            cpu_milli: None,
-            parent: None,
-            root: None,
-            key: None,
-            home: String::new(),
-            cwd: String::new(),
             ended: Some(Ended { at_ms: number, cause: "stopped".to_owned() }),
+            ..crate::sandbox::testing::sandbox(number)
         };
         for number in 1..=30 {
             let row = Row { sandbox: sandbox(number), spec: fumehood_keep::wire::Spec::default() };
             registry.register(row, None).await.unwrap();
-            registry.update(sandbox(number)).await.unwrap();
+            registry.update(sandbox(number).id.to_string(), move || sandbox(number)).await.unwrap();
         }
         let even = std::collections::BTreeMap::from([("even".to_owned(), "true".to_owned())]);
         let filter = Filter { states: vec![State::Ended], labels: even, ..Filter::default() };

@@ -60,14 +60,19 @@ impl Registry {
         .await
     }
 
-    /// Keeps what has changed about a sandbox.
-    pub(crate) async fn update(&self, sandbox: Sandbox) -> Result<(), ApiError> {
-        let body = words(&sandbox);
-        let ended_ms = sandbox.ended.map(|ended| stored(ended.at_ms));
+    /// Keeps what has changed about a sandbox, as it is when its turn comes. What has ended stays as it is.
+    pub(crate) async fn update(
+        &self,
+        id: String,
+        sandbox: impl FnOnce() -> Sandbox + Send + 'static,
+    ) -> Result<(), ApiError> {
         self.run("keep the sandbox's state", move |connection| {
+            let sandbox = sandbox();
+            let body = words(&sandbox);
+            let ended_ms = sandbox.ended.map(|ended| stored(ended.at_ms));
             connection
-                .prepare("UPDATE sandboxes SET body = ?2, ended_ms = ?3 WHERE id = ?1")?
-                .execute((sandbox.id.as_str(), body, ended_ms))
+                .prepare("UPDATE sandboxes SET body = ?2, ended_ms = ?3 WHERE id = ?1 AND ended_ms IS NULL")?
+                .execute((id, body, ended_ms))
                 .map(|_| ())
         })
         .await
