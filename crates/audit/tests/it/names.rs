@@ -138,6 +138,7 @@ fn every_name_stands_in_the_record() {
             "replay.started",
             "tape.kept",
             "sandbox.expires",
+            "network.changed",
             "sandbox.stopped",
             "exec.ended",
             "record.sealed",

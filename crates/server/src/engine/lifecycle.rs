@@ -66,10 +66,8 @@ impl Engine {
             Err(error) => Err(error),
         };
         // One that its keeper had paused already, for being idle, stays paused now because somebody said so.
-        let paused = paused.map(|_| ()).or_else(|error| match error.code {
-            Code::Paused => Ok(()),
-            _ => Err(error),
-        });
+        let paused =
+            paused.map(|_| ()).or_else(|error| if error.code == Code::Paused { Ok(()) } else { Err(error) });
         match paused {
             Ok(()) => {
                 fault::point(Point::PauseDone);
