@@ -72,7 +72,7 @@ struct Outcome {
 }
 
 #[test]
-#[ignore = "installs packages from PyPI and npm"]
+#[ignore = "installs packages from PyPI and npm; the stage `e2b` of scripts/test.sh runs it"]
 fn official_packages_work_unchanged() {
     let daemon = Daemon::start(&[]);
     let key = daemon.key();
@@ -103,7 +103,7 @@ fn official_packages_work_unchanged() {
 /// The domain mode: every sandbox and port has a name of its own, over TLS, and nothing but `E2B_DOMAIN` leads there.
 /// Names are answered by a server of the test's own, in a mount namespace that sees its `resolv.conf`: with root alone.
 #[test]
-#[ignore = "installs packages from PyPI, and needs root"]
+#[ignore = "installs packages from PyPI, and needs root; the stage `e2b` of scripts/test.sh runs it"]
 fn a_domain_over_tls_is_all_that_python_has_to_know() {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|told| told.stdout == b"0\n");
     if !is_root {
